@@ -4,7 +4,6 @@ when asked for. A vocabulary of 262144 tokens opens in milliseconds this way."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import overload
 
@@ -16,6 +15,8 @@ from headrace.weights.file_map import FileMap
 
 LENGTH_BYTES = 8  # each string stands behind its length, a little-endian uint64
 MAX_STRINGS = 1 << 23  # no vocabulary comes near; keeps a hostile file from costing seconds
+WINDOW_BYTES = 1 << 16  # looked through at once
+MIN_CHAIN = 256  # strings; where a window gives fewer, so many are stepped over one by one
 
 
 class StringArray(Sequence[str]):
@@ -72,45 +73,51 @@ def read_string_array(file: FileMap, field: str, position: int, count: int) -> t
     most = min(MAX_STRINGS, (file.size - position) // LENGTH_BYTES)
     if count > most:
         raise ModelFileError(file.path, field, f"claims {count} strings where at most {most} can be")
-    starts = _step_short_strings(file, position, count)
-    if starts is None:
-        starts = _step_strings(file, field, position, count)
-    return StringArray(file, field, starts), int(starts[-1]) - LENGTH_BYTES
-
-
-def _step_short_strings(file: FileMap, position: int, count: int) -> npt.NDArray[np.int64] | None:
-    """(count + 1,) text starts, or None if a string is longer than 255 bytes or leaves the file.
-
-    Steps by the low byte of each length alone, then checks all the other bytes at once in numpy:
-    about twice as fast as reading whole lengths."""
-    content = file.content
     start = position + LENGTH_BYTES
-    starts = array("q", [start])
-    append = starts.append
-    try:
-        for _ in range(count):
-            start += content[start - LENGTH_BYTES] + LENGTH_BYTES
-            append(start)
-    except IndexError:
-        return None
-    if start - LENGTH_BYTES > file.size:
-        return None
-    found = np.frombuffer(starts, np.int64)
-    high_bytes = (file.array[found[:-1] - places] for places in range(1, LENGTH_BYTES))
-    return None if any(byte.any() for byte in high_bytes) else found
+    found = [np.array([start], np.int64)]
+    num_found = 0
+    while num_found < count:
+        starts = _chain_short_strings(file, start, count - num_found)
+        if len(starts) < MIN_CHAIN:
+            starts = _step_strings(file, field, start, range(num_found, min(num_found + MIN_CHAIN, count)))
+        found.append(starts)
+        num_found += len(starts)
+        start = int(starts[-1])
+    end = start - LENGTH_BYTES
+    if end > file.size:
+        raise ModelFileError(file.path, field, f"string {count - 1}, its last, leaves the file")
+    return StringArray(file, field, np.concatenate(found)), end
 
 
-def _step_strings(file: FileMap, field: str, position: int, count: int) -> npt.NDArray[np.int64]:
-    """(count + 1,) text starts of strings of any length."""
-    content = file.content
-    start = position + LENGTH_BYTES
-    starts = array("q", [start])
-    for index in range(count):
-        room = file.size - start
-        length = int.from_bytes(content[start - LENGTH_BYTES : start], "little")
-        if length > room:
-            message = f"string {index} of {count} leaves the file ({length} bytes, {max(room, 0)} left)"
+def _chain_short_strings(file: FileMap, start: int, most: int) -> npt.NDArray[np.int64]:
+    """(n,) where the next texts start, as far as strings under 256 bytes follow the one at `start`.
+
+    Such a string's length is one byte before seven zero bytes. All places in a window that look so are
+    found at once; they are lengths for certain as long as each points to the next one."""
+    window = file.array[start - LENGTH_BYTES : start + WINDOW_BYTES]
+    zero = window == 0
+    twos = zero[:-1] & zero[1:]
+    fours = twos[:-2] & twos[2:]
+    sevens = fours[:-3] & fours[3:]
+    places = np.flatnonzero(sevens[1:])[:most]
+    if not len(places) or places[0] != 0:
+        return np.empty(0, np.int64)
+    following = places + window[places] + LENGTH_BYTES
+    breaks = np.flatnonzero(following[:-1] != places[1:])
+    num_linked = int(breaks[0]) + 1 if len(breaks) else len(places)
+    starts: npt.NDArray[np.int64] = following[:num_linked] + start
+    return starts
+
+
+def _step_strings(file: FileMap, field: str, start: int, numbers: range) -> npt.NDArray[np.int64]:
+    """(len(numbers),) where the texts after strings `numbers` start; strings of any length."""
+    starts = []
+    for number in numbers:
+        length = int.from_bytes(file.content[start - LENGTH_BYTES : start], "little")
+        room = max(file.size - start, 0)
+        if start > file.size or length > room:
+            message = f"string {number} of {length} bytes leaves the file, which has {room} more"
             raise ModelFileError(file.path, field, message)
         start += length + LENGTH_BYTES
         starts.append(start)
-    return np.frombuffer(starts, np.int64)
+    return np.array(starts, np.int64)
