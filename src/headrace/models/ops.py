@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
 Value = TypeVar("Value")  # a (T, n) float32 array or a stand-in for one
-Weight = TypeVar("Weight")  # a weight handle made by the backend
+Weight = TypeVar("Weight", contravariant=True)  # a weight handle made by the backend
 
 Activation = Literal["silu", "gelu_tanh"]
 
