@@ -57,6 +57,8 @@ class RowPlan:
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     rows: tuple[RowPlan, ...]
+    # Sequences whose blocks this step takes back, youngest first. For the engine: a backend ignores it.
+    preempted: tuple[int, ...] = ()
 
     @property
     def num_tokens(self) -> int:
