@@ -5,7 +5,7 @@ these. Shapes in glossary letters; a step's T tokens lie row after row."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -131,6 +131,9 @@ def gelu_tanh(x: Floats) -> Floats:
     """Hendrycks and Gimpel 2016, the tanh form."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
     return np.asarray(0.5 * x * (1 + np.tanh(inner)), dtype=np.float32)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Floats], Floats]] = {"silu": silu, "gelu_tanh": gelu_tanh}
 
 
 def softcap(x: Floats, cap: float) -> Floats:
