@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GGUF file over HTTP. A download that broke off goes on where it stopped if the server still has
+the same file, which its ETag or Last-Modified tells; else it begins again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.core.errors import CatalogueError
+from headrace.weights.catalogue.progress import byte_bar, say
+from headrace.weights.catalogue.saving import CHUNK_BYTES
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_TRIES = 5
+FIRST_PAUSE_S = 0.5  # doubled for each further try
+MAGIC = b"GGUF"
+
+
+def download(url: str, target: Path, show: bool) -> None:
+    """Bring `target` here whole. Until it is whole, its bytes are in `target`.part."""
+    import httpx  # here: only pulling needs it
+
+    if target.exists():  # a shard that an earlier, interrupted pull finished
+        return
+    for attempt in range(1, MAX_TRIES + 1):
+        try:
+            with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(30.0, connect=15.0)) as client:
+                _try(client, url, target, show)
+            return
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise CatalogueError(f"{target.name}: not a usable URL: {error}") from error
+        except httpx.TransportError as error:
+            what = f"{target.name}: {type(error).__name__}: {error}"
+            if attempt == MAX_TRIES:
+                raise CatalogueError(f"{what}. What has arrived is kept: pull again to go on") from error
+            say(f"{what}; trying again", show)
+            time.sleep(FIRST_PAUSE_S * 2 ** (attempt - 1))
+
+
+def _try(client: httpx.Client, url: str, target: Path, show: bool) -> None:
+    part, tag_file = target.with_name(target.name + ".part"), target.with_name(target.name + ".tag")
+    have, tag = _begun(part, tag_file)
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-", "If-Range": tag} if have else {})
+    with client.stream("GET", url, headers=headers) as response:
+        if have and not _goes_on(response, have, tag):
+            part.unlink()
+            if response.status_code != 200:  # a part of another file, or no such part: ask for all of it
+                return _try(client, url, target, show)
+            have = 0
+        if response.status_code not in (200, 206):
+            raise CatalogueError(
+                f"{target.name}: the server says {response.status_code} {response.reason_phrase}"
+            )
+        tag_file.write_text(_tag(response), encoding="utf-8")
+        length = response.headers.get("content-length")
+        total = have + int(length) if length is not None else None
+        _append(part, response.iter_bytes(CHUNK_BYTES), have, total, show)
+    part.replace(target)
+    tag_file.unlink()
+
+
+def _begun(part: Path, tag_file: Path) -> tuple[int, str]:
+    """Bytes that an earlier try left and the tag of the file they belong to; (0, "") when the tag is
+    unknown, since such bytes cannot be trusted to belong to what the server has now."""
+    try:
+        tag = tag_file.read_text(encoding="utf-8")
+        have = part.stat().st_size if tag else 0
+    except FileNotFoundError:
+        have, tag = 0, ""
+    if not have:
+        part.unlink(missing_ok=True)
+    return (have, tag) if have else (0, "")
+
+
+def _tag(response: httpx.Response) -> str:
+    """A strong ETag, else Last-Modified: the two that If-Range accepts."""
+    etag: str = response.headers.get("etag", "")
+    if etag and not etag.startswith("W/"):
+        return etag
+    return str(response.headers.get("last-modified", ""))
+
+
+def _goes_on(response: httpx.Response, have: int, tag: str) -> bool:
+    """Whether the answer is the rest of the very file that we hold the beginning of."""
+    same_place = response.headers.get("content-range", "").startswith(f"bytes {have}-")
+    return response.status_code == 206 and same_place and _tag(response) in ("", tag)
+
+
+def _append(part: Path, chunks: Iterator[bytes], have: int, total: int | None, show: bool) -> None:
+    label = part.name.removesuffix(".part")
+    with part.open("ab") as file, byte_bar(label, total, show, have) as bar:
+        for chunk in chunks:
+            if file.tell() == 0 and not chunk.startswith(MAGIC):
+                raise CatalogueError(
+                    f"{label}: what the server sent is not a GGUF file (it begins {chunk[:16]!r})"
+                )
+            file.write(chunk)
+            bar.update(len(chunk))
+        file.flush()
+        os.fsync(file.fileno())
+        if file.tell() == 0 or (total is not None and file.tell() != total):
+            raise CatalogueError(
+                f"{label}: {file.tell()} bytes came in place of {total}: pull again to go on"
+            )

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real models for tests, fetched through the catalogue once and kept under HEADRACE_HOME."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.weights.catalogue import pull
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct, Q4_1, GGUF."""
+    return pull("smollm2", progress=False)
+
+
+@pytest.fixture(scope="session")
+def gemma3_path() -> Path:
+    """Gemma 3 270M, Q4_K_M, GGUF."""
+    return pull("gemma3-270m", progress=False)
