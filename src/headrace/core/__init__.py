@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared frozen words: requests, plans, events, configuration, errors, clock. Imports stdlib and numpy only."""
+"""Shared frozen words: requests, plans, events, configuration, errors. Imports stdlib and numpy only."""

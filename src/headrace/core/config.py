@@ -40,13 +40,12 @@ class ModelConfig:
         None  # tokens of prompt and output together; None: what model and memory allow
     )
     kv_cache_bytes: int | None = None  # None: a quarter of the free memory, or less if less can be used
-    block_size: int = 16  # token places in a KV block
     engine: EngineConfig = field(default_factory=EngineConfig)
 
     def __post_init__(self) -> None:
         if self.backend not in ("cpu", "reference"):
             raise ConfigError(f"backend must be 'cpu' or 'reference', got {self.backend!r}")
-        for name in ("num_threads", "max_model_len", "kv_cache_bytes", "block_size"):
+        for name in ("num_threads", "max_model_len", "kv_cache_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}")
