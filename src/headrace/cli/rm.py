@@ -18,7 +18,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "rm",
         help="delete a model from this machine",
-        description="Delete pulled models, half-pulled ones included. A linked file itself stays where it is.",
+        description="Delete pulled models, half-pulled ones too. A linked file itself stays where it is.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# Two commands: `make serve` answers an OpenAI client, `make test` proves the rest. Both set up .venv.
+
+PYTHON ?= python3
+MODEL ?= smollm2
+PORT ?= 8000
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# The package is installed, not linked, so that what runs is what a user gets. It is installed anew when a
+# file below changes, appears or goes away.
+SOURCES := $(sort pyproject.toml README.md LICENSE $(wildcard CMakeLists.txt) \
+	$(shell find src native -type f -not -name '*.pyc'))
+
+# From pyproject.toml: build requirements, and those of the test extra.
+BUILD_REQUIRES := t["build-system"]["requires"]
+TEST_REQUIRES := t["project"]["optional-dependencies"]["test"]
+requires = $(BIN)/python -c 'import tomllib; t = tomllib.load(open("pyproject.toml", "rb")); print(*$(1), sep="\n")'
+
+.PHONY: help serve test lint format install clean FORCE
+.DELETE_ON_ERROR:
+
+help: ## show these lines
+	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' Makefile
+	@echo "  variables: MODEL=$(MODEL) PORT=$(PORT) PYTHON=$(PYTHON)"
+
+serve: $(VENV)/.installed ## install, pull MODEL and serve it on 127.0.0.1:PORT
+	@$(BIN)/headrace pull $(MODEL) > /dev/null
+	@exec $(BIN)/headrace serve $(MODEL) --host 127.0.0.1 --port $(PORT)
+
+test: lint ## install, then lint, types, import rules and all tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed $(VENV)/.test-requires ## lint, types, import rules, house rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
+	@for check in tools/check_*.py; do echo "$$check"; $(BIN)/python $$check || exit 1; done
+
+format: $(VENV)/.test-requires ## let ruff lay out and tidy the code
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+install: $(VENV)/.installed ## make .venv and install the package into it
+
+clean: ## remove .venv and everything built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Without build isolation: in an isolated build the path of nanobind changes every time, and with it
+# everything would be compiled anew.
+$(VENV)/.installed: $(VENV)/.build-requires $(VENV)/.sources $(SOURCES)
+	@echo "installing headrace into $(VENV) (compiles the kernels: minutes the first time)"
+	$(PIP) install --no-build-isolation .
+	@touch $@
+
+$(VENV)/.test-requires: $(VENV)/.build-requires pyproject.toml
+	@echo "installing the test requirements"
+	@$(call requires,$(TEST_REQUIRES)) > $@.txt
+	$(PIP) install -r $@.txt
+	@touch $@
+
+$(VENV)/.build-requires: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "error: Headrace needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2> /dev/null || { \
+		echo "error: '$(PYTHON)' lacks venv or pip. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@command -v $(CXX) > /dev/null || { \
+		echo "error: no C++ compiler '$(CXX)'. Install g++ or clang++, or set CXX" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(call requires,$(BUILD_REQUIRES)) > $@.txt
+	$(PIP) install -r $@.txt "cmake>=3.20" ninja
+	@touch $@
+
+# Changes only when the list of files does.
+$(VENV)/.sources: $(VENV)/.build-requires FORCE
+	@printf '%s\n' $(SOURCES) > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
