@@ -113,11 +113,24 @@ void keep_top_k(const float* logits, int32_t num_vocab, int32_t k, std::vector<T
 
 // ---- weights ----
 
+uint32_t bits_of_float(float f) {
+  uint32_t bits;
+  std::memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+
+float float_of_bits(uint32_t bits) {
+  float f;
+  std::memcpy(&f, &bits, sizeof f);
+  return f;
+}
+
 // exp(x) for LOWEST_EXPONENT <= x <= 0, else 0 (also for NaN). Relative error below 3e-7; exp_weight(0) is 1.
-// x = n ln 2 + r with |r| <= 0.35, where seven terms of the series suffice. Written so that loops vectorise.
+// x = n ln 2 + r with |r| <= 0.35, where seven terms of the series suffice. The choice is made with a mask of
+// all ones or zeros, not with a branch, so that loops over it vectorise.
 inline float exp_weight(float x) {
-  const bool live = x >= LOWEST_EXPONENT;
-  const float y = live ? x : 0.0f;
+  const uint32_t live = 0u - static_cast<uint32_t>(x >= LOWEST_EXPONENT);
+  const float y = float_of_bits(bits_of_float(x) & live);
   const int32_t n = static_cast<int32_t>(y * 1.44269504f - 0.5f);  // to nearest: y <= 0 and casts truncate
   const float r = (y - static_cast<float>(n) * 0.693359375f) + static_cast<float>(n) * 2.12194440e-4f;
   float p = 1.0f / 5040;
@@ -128,10 +141,8 @@ inline float exp_weight(float x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const int32_t bits = (n + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, sizeof power);
-  return live ? p * power : 0.0f;
+  const float power = float_of_bits(static_cast<uint32_t>(n + 127) << 23);
+  return float_of_bits(bits_of_float(p * power) & live);
 }
 
 // The sum of up to CHUNK weights: float32 sums would lose the small ones, so in double, four lanes.
@@ -156,41 +167,36 @@ void to_weights(float* logits, int32_t n, float largest, float temperature) {
   for (int32_t i = 0; i < n; ++i) logits[i] = exp_weight((logits[i] - largest) / temperature);
 }
 
-// Zero all but the smallest set of largest weights whose sum reaches top_p of the total (at least one).
-// `scratch` from `base` on is free.
-void keep_nucleus(float* weights, int32_t n, double top_p, std::vector<TopEntry>& scratch, size_t base) {
-  const double total = sum_weights(weights, n);
-  // All weights below the floor add up to less than what the nucleus leaves out, so none of them is in it.
-  const double slack = 1 - 1e-6;  // for the rounding to float32
-  const float floor = static_cast<float>((1 - top_p) * total / n * slack);
-  scratch.resize(base);
-  for (int32_t i = 0; i < n; ++i)
-    if (weights[i] >= floor && weights[i] > 0) scratch.push_back({i, weights[i]});
-  // Weighted quickselect: halve the range that holds the last member until sorting it is cheap.
-  const auto first = scratch.begin() + static_cast<std::ptrdiff_t>(base);
-  auto low = first, high = scratch.end();
-  double missing = top_p * total;  // what [low, high) must still supply
-  while (high - low > CHUNK) {
-    const auto middle = low + (high - low) / 2;
-    std::nth_element(low, middle, high, more_likely);
-    double sum = 0;
-    for (auto entry = low; entry != middle; ++entry) sum += entry->logprob;
-    if (sum >= missing) {
-      high = middle;
+// Zero all but the smallest set of largest weights whose sum reaches top_p of the total (at least one; lower
+// id first at ties). The bits of positive floats order as the floats do, and a weight is at most 1, so it has
+// 30 of them: three rounds of ten settle the smallest weight that is kept.
+void keep_nucleus(float* weights, int32_t n, double top_p) {
+  double missing = top_p * sum_weights(weights, n);  // what weights of the current prefix must supply
+  uint32_t prefix = 0;
+  for (int shift = 20; shift >= 0; shift -= 10) {
+    double mass[1024] = {};
+    for (int32_t i = 0; i < n; ++i) {
+      const uint32_t bits = bits_of_float(weights[i]);
+      if (bits >> shift >> 10 == prefix) mass[bits >> shift & 1023] += weights[i];
+    }
+    uint32_t bucket = 0;
+    for (uint32_t b = 1024; b-- > 0;) {
+      if (mass[b] == 0) continue;
+      bucket = b;
+      if (mass[b] >= missing) break;
+      missing -= mass[b];
+    }
+    prefix = prefix << 10 | bucket;
+  }
+  const float smallest = float_of_bits(prefix);
+  for (int32_t i = 0; i < n; ++i) {
+    if (weights[i] > smallest) continue;
+    if (weights[i] < smallest || missing <= 0) {
+      weights[i] = 0;
     } else {
-      missing -= sum;
-      low = middle;
+      missing -= smallest;
     }
   }
-  std::sort(low, high, more_likely);
-  while (low != high) {
-    missing -= low->logprob;
-    ++low;
-    if (missing <= 0) break;
-  }
-  const TopEntry last = *(low - 1);
-  for (int32_t i = 0; i < n; ++i)
-    if (weights[i] < last.logprob || (weights[i] == last.logprob && i > last.token)) weights[i] = 0;
 }
 
 void keep_at_least(float* weights, int32_t n, float threshold) {
@@ -277,7 +283,7 @@ int32_t draw_token(float* logits, int32_t num_vocab, const Draw& draw, std::vect
     for (int32_t i = 0; i < n; ++i) logits[i] = scratch[static_cast<size_t>(i)].logprob;
   }
   to_weights(logits, n, largest, draw.temperature);
-  if (draw.top_p < 1) keep_nucleus(logits, n, draw.top_p, scratch, by_top_k ? static_cast<size_t>(n) : 0);
+  if (draw.top_p < 1) keep_nucleus(logits, n, draw.top_p);
   if (draw.min_p > 0) keep_at_least(logits, n, draw.min_p);  // the best one's weight is 1
   const int32_t place = walk(logits, n, uniform(draw.seed, draw.position));
   return by_top_k ? scratch[static_cast<size_t>(place)].token : place;
