@@ -30,8 +30,8 @@ _UNWRITTEN = 0xDEADBEEF
 class FakeBackend:
     """The value of a place mixes its token with the value before it, as K/V depend on all that came before.
 
-    logits[v] is a number in [-4, 4) made from the sum of all values up to the place and v. A draw adds the
-    bias; at temperature 0 it takes the largest (lowest id at ties), else the largest of
+    logits[v] is a number in [-4, 4) made from v and a weighted sum of all values up to the place. A draw adds
+    the bias; at temperature 0 it takes the largest (lowest id at ties), else the largest of
     logits / temperature + Gumbel(seed, position, v). top-k, top-p, min-p and penalties are ignored.
 
     Args:
@@ -77,12 +77,10 @@ class FakeBackend:
 
     def _run_row(self, row: RowPlan) -> tuple[TokenResult, ...]:
         slots = self._slots(row)
-        for index, token in enumerate(row.tokens):
-            place = row.num_computed + index
-            before = int(self._values[slots[place - 1]]) if place else 0
-            self._values[slots[place]] = _mix(np.array([before + token * 0x9E3779B97F4A7C15 & _MASK], _U64))[
-                0
-            ]
+        value = int(self._values[slots[row.num_computed - 1]]) if row.num_computed else 0
+        for slot, token in zip(slots[row.num_computed :], row.tokens, strict=True):
+            value = _chain(value, token)
+            self._values[slot] = value
         return tuple(
             self._answer(output, slots[: row.num_computed + output.index + 1]) for output in row.outputs
         )
@@ -95,7 +93,8 @@ class FakeBackend:
         return blocks[places // size] * size + places % size
 
     def _answer(self, output: OutputPlan, slots: npt.NDArray[np.int64]) -> TokenResult:
-        digest = self._values[slots].sum(dtype=_U64)
+        weights = 2 * np.arange(len(slots), dtype=_U64) + _U64(1)  # so that two places swapped show
+        digest = (self._values[slots] * weights).sum(dtype=_U64)
         logits = _uniform(_mix(digest + self._ids)) * 8.0 - 4.0  # (V,)
         token = output.target if output.draw is None else _draw(logits, output.draw, self._ids)
         assert token is not None
@@ -117,6 +116,12 @@ def _draw(logits: npt.NDArray[np.float64], draw: DrawPlan, ids: npt.NDArray[np.u
         noise = _uniform(_mix(_mix(np.array([draw.seed], _U64) + _U64(draw.position)) + ids))
         biased = biased / draw.temperature - np.log(-np.log(noise + 1e-18))
     return int(np.argmax(biased))
+
+
+def _chain(before: int, token: int) -> int:
+    """The value of a place with this token after a place with that value."""
+    value = (before + (token + 1) * 0x9E3779B97F4A7C15) & _MASK
+    return ((value ^ (value >> 29)) * 0xBF58476D1CE4E5B9) & _MASK
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pack.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "unpack.h"
+
+namespace headrace {
+
+void PackedMatrix::Free::operator()(uint8_t* p) const { std::free(p); }
+
+namespace {
+
+constexpr int kF32 = 0, kF16 = 1, kBF16 = 30, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8;
+
+Kind kind_of(int gguf_id) {
+  if (gguf_id == kF32) return Kind::F32;
+  if (gguf_id == kF16) return Kind::F16;
+  if (gguf_id == kBF16) return Kind::BF16;
+  CodeShape shape;
+  if (!code_shape(gguf_id, &shape)) throw std::invalid_argument("unknown tensor type " + std::to_string(gguf_id));
+  // Signed 4-bit codes of group 32 become unsigned ones with a minimum of -8 scales.
+  if (shape.group == 32 && shape.code_max - shape.code_min <= 15) return Kind::Q4;
+  if (shape.group == 32) return shape.has_min ? Kind::Q8M : Kind::Q8;
+  return shape.has_min ? Kind::Q8G16M : Kind::Q8G16;
+}
+
+// Scales of these are f16 in the file, so they are kept as they are.
+bool has_half_scales(int gguf_id) {
+  return gguf_id == kQ4_0 || gguf_id == kQ4_1 || gguf_id == 6 || gguf_id == 7 || gguf_id == kQ8_0 || gguf_id == 20;
+}
+
+void store_half(uint8_t* at, float value) {
+  const uint16_t h = f32_to_f16(value);
+  std::memcpy(at, &h, 2);
+}
+
+// Eight rows of one of the types whose bytes already lie as the packed form wants them: copied four at a time.
+// Source blocks: header bytes (scale, and minimum where has_min), then 4 * words bytes.
+void copy_block(const uint8_t* const (&row)[kRowBlock], int64_t groups, int header, int words, int packed_header,
+                uint8_t* out) {
+  const int64_t qblock = header + 4 * words;
+  const int64_t record = packed_header + int64_t{32} * words;
+  for (int64_t g = 0; g < groups; ++g, out += record)
+    for (int r = 0; r < kRowBlock; ++r) {
+      if (!row[r]) continue;
+      const uint8_t* in = row[r] + g * qblock;
+      std::memcpy(out + 2 * r, in, 2);
+      if (header == 4) std::memcpy(out + 16 + 2 * r, in + 2, 2);
+      for (int j = 0; j < words; ++j) std::memcpy(out + packed_header + 32 * j + 4 * r, in + header + 4 * j, 4);
+    }
+}
+
+void q4_0_minimums(int64_t groups, uint8_t* out) {
+  for (int64_t g = 0; g < groups; ++g, out += 160)
+    for (int r = 0; r < kRowBlock; ++r) {
+      uint16_t h;
+      std::memcpy(&h, out + 2 * r, 2);
+      store_half(out + 16 + 2 * r, -8.0f * f16_to_f32(h));
+    }
+}
+
+struct Codes {
+  std::vector<int16_t> code;
+  std::vector<float> scale, min;
+};
+
+void write_codes(Kind kind, int group, bool shift_to_unsigned, const Codes& codes, int r, int64_t columns,
+                 float inverse_multiplier, uint8_t* out) {
+  const int64_t groups = columns / kGroup, record = record_bytes(kind);
+  const int parts = kGroup / group;
+  const bool has_min = kind == Kind::Q4 || kind == Kind::Q8M || kind == Kind::Q8G16M;
+  for (int64_t g = 0; g < groups; ++g, out += record) {
+    for (int part = 0; part < parts; ++part) {
+      const float scale = codes.scale[g * parts + part] * inverse_multiplier;
+      float min = codes.min[g * parts + part] * inverse_multiplier;
+      if (shift_to_unsigned) min -= 8.0f * scale;
+      store_half(out + part * 16 + 2 * r, scale);
+      if (has_min) store_half(out + (parts + part) * 16 + 2 * r, min);
+    }
+    const int16_t* code = codes.code.data() + g * kGroup;
+    uint8_t* bytes = out + parts * 16 * (has_min ? 2 : 1);
+    if (kind == Kind::Q4) {
+      const int shift = shift_to_unsigned ? 8 : 0;
+      for (int k = 0; k < 16; ++k)
+        bytes[k / 4 * 32 + r * 4 + k % 4] =
+            static_cast<uint8_t>((code[k] + shift) | (code[k + 16] + shift) << 4);
+    } else {
+      for (int k = 0; k < kGroup; ++k) bytes[k / 4 * 32 + r * 4 + k % 4] = static_cast<uint8_t>(code[k]);
+    }
+  }
+}
+
+}  // namespace
+
+PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t source_row, int64_t rows, int64_t columns,
+                           Team& team) {
+  const Kind kind = kind_of(gguf_id);
+  if (is_quantized(kind) && columns % kGroup != 0)
+    throw std::invalid_argument("a quantised matrix needs columns in groups of 32");
+  view_ = Matrix{kind, rows, columns, nullptr, 1.0f};
+  const size_t bytes = (static_cast<size_t>(num_bytes()) + 63) / 64 * 64;
+  // Large pages save page faults while packing and translation misses in every step after it.
+  const size_t alignment = bytes >= (size_t{4} << 20) ? size_t{2} << 20 : 64;
+  const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  bytes_.reset(static_cast<uint8_t*>(std::aligned_alloc(alignment, rounded ? rounded : alignment)));
+  if (!bytes_) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+  if (alignment > 64) madvise(bytes_.get(), rounded, MADV_HUGEPAGE);
+#endif
+  view_.data = bytes_.get();
+
+  CodeShape shape{32, false, 0, 0};
+  if (is_quantized(kind)) code_shape(gguf_id, &shape);
+  const bool copies = gguf_id == kQ4_0 || gguf_id == kQ4_1 || gguf_id == kQ8_0;
+  const int64_t num_blocks = view_.num_blocks();
+  const int64_t chunk = std::max<int64_t>(1, num_blocks / (8 * team.size()));
+
+  // Where scales are products (K-quants, MXFP4), find their range first: one power of two brings them into f16's.
+  float multiplier = 1.0f;
+  if (is_quantized(kind) && !has_half_scales(gguf_id)) {
+    std::vector<float> largest(static_cast<size_t>(team.size()), 0.0f);
+    std::atomic<int64_t> next{0};
+    team.run([&](int thread) {
+      Codes codes{std::vector<int16_t>(columns), std::vector<float>(columns / shape.group),
+                  std::vector<float>(columns / shape.group)};
+      for (int64_t row; (row = next.fetch_add(1)) < rows;) {
+        unpack_codes(gguf_id, data + row * source_row, columns, codes.code.data(), codes.scale.data(), codes.min.data());
+        for (size_t i = 0; i < codes.scale.size(); ++i)
+          largest[thread] = std::max({largest[thread], std::fabs(codes.scale[i]), std::fabs(codes.min[i])});
+      }
+    });
+    const float top = *std::max_element(largest.begin(), largest.end());
+    if (top > 0 && std::isfinite(top)) {
+      int exponent;
+      std::frexp(top, &exponent);
+      multiplier = std::ldexp(1.0f, exponent - 12);
+    }
+  }
+  view_.multiplier = multiplier;
+
+  std::atomic<int64_t> next{0};
+  team.run([&](int) {
+    Codes codes;
+    if (is_quantized(kind) && !copies)
+      codes = Codes{std::vector<int16_t>(columns), std::vector<float>(columns / shape.group),
+                    std::vector<float>(columns / shape.group)};
+    const bool shift = kind == Kind::Q4 && shape.code_min < 0;
+    for (int64_t begin; (begin = next.fetch_add(chunk)) < num_blocks;)
+      for (int64_t block = begin; block < std::min(num_blocks, begin + chunk); ++block) {
+        uint8_t* out = bytes_.get() + block * view_.block_bytes();
+        const uint8_t* row[kRowBlock];
+        bool full = true;
+        for (int r = 0; r < kRowBlock; ++r) {
+          const int64_t n = block * kRowBlock + r;
+          row[r] = n < rows ? data + n * source_row : nullptr;
+          full = full && row[r];
+        }
+        if (!full) std::memset(out, 0, static_cast<size_t>(view_.block_bytes()));
+        if (copies) {
+          const int header = gguf_id == kQ4_1 ? 4 : 2;
+          copy_block(row, columns / kGroup, header, gguf_id == kQ8_0 ? 8 : 4, gguf_id == kQ8_0 ? 16 : 32, out);
+          if (gguf_id == kQ4_0) q4_0_minimums(columns / kGroup, out);
+          continue;
+        }
+        for (int r = 0; r < kRowBlock; ++r) {
+          if (!row[r]) continue;
+          if (is_quantized(kind)) {
+            unpack_codes(gguf_id, row[r], columns, codes.code.data(), codes.scale.data(), codes.min.data());
+            write_codes(kind, shape.group, shift, codes, r, columns, 1.0f / multiplier, out);
+          } else if (kind == Kind::F32) {
+            for (int64_t k = 0; k < columns; ++k) std::memcpy(out + (k * kRowBlock + r) * 4, row[r] + 4 * k, 4);
+          } else {
+            for (int64_t k = 0; k < columns; ++k) std::memcpy(out + (k * kRowBlock + r) * 2, row[r] + 2 * k, 2);
+          }
+        }
+      }
+  });
+}
+
+}  // namespace headrace

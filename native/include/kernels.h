@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel table: every hot loop as a plain function on buffers and shapes. native/ref/ defines each in
+// portable scalar code; an ISA's file replaces entries. A kernel never hears of a request.
+#pragma once
+#include <cstdint>
+
+namespace headrace {
+
+// Packed matrices: N rows in blocks of 8, K columns. All of a block's record for one group lies together,
+// so that a product reads memory once, in order. "f16" are IEEE half floats.
+enum class Kind : int32_t {
+  Q4 = 0,     // group 32: 8 f16 scales, 8 f16 minimums, 128 bytes: byte[(k%16)/4][row][k%4], low nibble k < 16
+  Q8 = 1,     // group 32: 8 f16 scales, 256 bytes: int8[k/4][row][k%4]
+  Q8M = 2,    // as Q8 with 8 f16 minimums after the scales
+  Q8G16 = 3,  // group 16: 2 x 8 f16 scales, 256 bytes as Q8
+  Q8G16M = 4, // as Q8G16 with 2 x 8 f16 minimums after the scales
+  F32 = 5,    // float[k][row]
+  F16 = 6,    // half[k][row]
+  BF16 = 7,   // bfloat16[k][row]
+};
+
+constexpr int kRowBlock = 8;
+constexpr int kGroup = 32;
+
+inline bool is_quantized(Kind kind) { return kind < Kind::F32; }
+
+// Bytes of one record: 8 rows x 32 columns of a quantised kind, 8 rows x 1 column of a float kind.
+inline int64_t record_bytes(Kind kind) {
+  switch (kind) {
+    case Kind::Q4: return 160;
+    case Kind::Q8: return 272;
+    case Kind::Q8M: return 288;
+    case Kind::Q8G16: return 288;
+    case Kind::Q8G16M: return 320;
+    case Kind::F32: return 32;
+    default: return 16;
+  }
+}
+
+struct Matrix {
+  Kind kind;
+  int64_t num_rows;      // N, the last block is padded with zeros
+  int64_t num_columns;   // K
+  const uint8_t* data;   // 64-byte aligned, blocks in order
+  float multiplier;      // every scale and minimum is multiplied by it
+  int64_t block_bytes() const {
+    return record_bytes(kind) * (is_quantized(kind) ? num_columns / kGroup : num_columns);
+  }
+  int64_t num_blocks() const { return (num_rows + kRowBlock - 1) / kRowBlock; }
+};
+
+// Input of a product. Quantised kinds read q, scale and sums; float kinds read x. Row t starts at t * K
+// (q, x), t * K/32 (scale, sum32), t * K/16 (sum16).
+struct Activations {
+  const float* x;
+  const int8_t* q;      // -127..127
+  const float* scale;   // x ~ scale * q
+  const float* sum32;   // scale * sum of 32 q
+  const float* sum16;   // scale * sum of 16 q
+};
+
+// Where a product's rows go: y[t * stride + n] = sum (+ bias[n]) (+ residual[t * stride + n]).
+struct Destination {
+  float* y;
+  int64_t stride;
+  const float* bias;      // (N,) or null
+  const float* residual;  // same stride as y, may be y, or null
+};
+
+// One layer's paged keys and values of one row. keys [block][G][K][S], values [block][G][S][K], f16.
+struct AttentionRow {
+  const uint16_t* keys;
+  const uint16_t* values;
+  const int32_t* blocks;   // block ids of the row
+  int64_t first_position;  // position of the row's token 0 in q
+  const float* q;          // (num_new, H * K) of the row
+  float* out;              // (num_new, H * K) of the row
+};
+
+struct AttentionShape {
+  int32_t num_heads, num_kv_heads, head_dim;
+  float scale;
+  int32_t window;  // 0: none
+  float softcap;   // 0: none
+};
+
+constexpr int kBlockSize = 16;   // S, token places in a KV block
+constexpr int kKeySpan = 64;     // keys between two updates of the running maximum, aligned to position 0
+
+enum class Activation : int32_t { Silu = 0, GeluTanh = 1 };
+
+struct Kernels {
+  const char* name;
+  // Rows [8 * block_begin, 8 * block_end) for tokens [token_begin, token_end).
+  void (*matmul)(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a,
+                 int64_t token_begin, int64_t token_end, const Destination& to);
+  // x (n,) to int8 in groups of 32; n is a multiple of 32.
+  void (*quantize)(const float* x, int64_t n, int8_t* q, float* scale, float* sum32, float* sum16);
+  void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* y);
+  void (*gated)(const float* gate, const float* up, int64_t n, Activation activation, float* y);
+  // Query tokens [token_begin, token_end) of a row, all query heads of KV head g.
+  void (*attention)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,
+                    int64_t token_end, int32_t g);
+};
+
+const Kernels& reference_kernels();
+const Kernels* avx2_kernels();    // null where not built in or the CPU lacks AVX2, FMA or F16C
+const Kernels* vnni_kernels();    // null where not built in or the CPU lacks AVX512-VNNI with VL
+
+// "auto" is the fastest that runs here; else by name. Null: no such table on this machine.
+const Kernels* select_kernels(const char* name);
+
+}  // namespace headrace

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The definition of every kernel in portable scalar C++: slow, plain, and what the others are tested against.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "kernels.h"
+#include "unpack.h"
+
+namespace headrace {
+namespace {
+
+float half_at(const uint8_t* p, int64_t i) {
+  uint16_t h;
+  std::memcpy(&h, p + 2 * i, 2);
+  return f16_to_f32(h);
+}
+
+// Sum over one record (32 columns) of row r for a quantised kind.
+float record_product(Kind kind, const uint8_t* record, int r, const int8_t* q, float scale, float sum32,
+                     const float* sum16) {
+  if (kind == Kind::Q4) {
+    const uint8_t* codes = record + 32;
+    int32_t dot = 0;
+    for (int k = 0; k < kGroup; ++k) {
+      const uint8_t byte = codes[(k % 16) / 4 * 32 + r * 4 + k % 4];
+      dot += (k < 16 ? byte & 15 : byte >> 4) * q[k];
+    }
+    return half_at(record, r) * scale * static_cast<float>(dot) + half_at(record, 8 + r) * sum32;
+  }
+  const bool fine = kind == Kind::Q8G16 || kind == Kind::Q8G16M;
+  const bool has_min = kind == Kind::Q8M || kind == Kind::Q8G16M;
+  const int parts = fine ? 2 : 1;
+  const int header = parts * 16 * (has_min ? 2 : 1);
+  const int8_t* codes = reinterpret_cast<const int8_t*>(record + header);
+  float sum = 0;
+  for (int part = 0; part < parts; ++part) {
+    const int begin = part * 16, end = fine ? begin + 16 : kGroup;
+    int32_t dot = 0;
+    for (int k = begin; k < end; ++k) dot += codes[k / 4 * 32 + r * 4 + k % 4] * q[k];
+    sum += half_at(record, part * 8 + r) * scale * static_cast<float>(dot);
+    if (has_min) sum += half_at(record, parts * 8 + part * 8 + r) * (fine ? sum16[part] : sum32);
+  }
+  return sum;
+}
+
+float float_at(Kind kind, const uint8_t* data, int64_t index) {
+  if (kind == Kind::F32) {
+    float f;
+    std::memcpy(&f, data + 4 * index, 4);
+    return f;
+  }
+  if (kind == Kind::F16) return half_at(data, index);
+  uint16_t h;
+  std::memcpy(&h, data + 2 * index, 2);
+  const uint32_t bits = static_cast<uint32_t>(h) << 16;
+  float f;
+  std::memcpy(&f, &bits, 4);
+  return f;
+}
+
+void matmul(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a, int64_t token_begin,
+            int64_t token_end, const Destination& to) {
+  const int64_t K = w.num_columns;
+  for (int64_t block = block_begin; block < block_end; ++block) {
+    const uint8_t* data = w.data + block * w.block_bytes();
+    for (int64_t t = token_begin; t < token_end; ++t) {
+      for (int r = 0; r < kRowBlock; ++r) {
+        const int64_t n = block * kRowBlock + r;
+        if (n >= w.num_rows) break;
+        float sum = 0;
+        if (is_quantized(w.kind)) {
+          const int64_t groups = K / kGroup;
+          for (int64_t g = 0; g < groups; ++g)
+            sum += record_product(w.kind, data + g * record_bytes(w.kind), r, a.q + t * K + g * kGroup,
+                                  a.scale[t * groups + g], a.sum32[t * groups + g], a.sum16 + (t * groups + g) * 2);
+          sum *= w.multiplier;
+        } else {
+          for (int64_t k = 0; k < K; ++k) sum += float_at(w.kind, data, k * kRowBlock + r) * a.x[t * K + k];
+        }
+        if (to.bias) sum += to.bias[n];
+        if (to.residual) sum += to.residual[t * to.stride + n];
+        to.y[t * to.stride + n] = sum;
+      }
+    }
+  }
+}
+
+void quantize(const float* x, int64_t n, int8_t* q, float* scale, float* sum32, float* sum16) {
+  for (int64_t g = 0; g < n / kGroup; ++g) {
+    const float* group = x + g * kGroup;
+    float largest = 0;
+    for (int i = 0; i < kGroup; ++i) largest = std::max(largest, std::fabs(group[i]));
+    const float s = largest / 127.0f;
+    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    int32_t sums[2] = {0, 0};
+    for (int i = 0; i < kGroup; ++i) {
+      const int32_t v = static_cast<int32_t>(std::nearbyint(group[i] * inverse));
+      q[g * kGroup + i] = static_cast<int8_t>(v);
+      sums[i / 16] += v;
+    }
+    scale[g] = s;
+    sum16[2 * g] = s * static_cast<float>(sums[0]);
+    sum16[2 * g + 1] = s * static_cast<float>(sums[1]);
+    sum32[g] = s * static_cast<float>(sums[0] + sums[1]);
+  }
+}
+
+void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  const float factor = static_cast<float>(1.0 / std::sqrt(squares / static_cast<double>(n) + eps));
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor * weight[i];
+}
+
+void gated(const float* gate, const float* up, int64_t n, Activation activation, float* y) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    float value;
+    if (activation == Activation::Silu)
+      value = g / (1.0f + std::exp(-g));
+    else
+      value = 0.5f * g * (1.0f + std::tanh(0.7978845608028654f * (g + 0.044715f * g * g * g)));
+    y[i] = value * up[i];
+  }
+}
+
+void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
+               int32_t g) {
+  const int64_t K = shape.head_dim, G = shape.num_kv_heads, S = kBlockSize;
+  const int32_t share = shape.num_heads / shape.num_kv_heads;
+  std::vector<float> score;
+  for (int64_t t = token_begin; t < token_end; ++t) {
+    const int64_t position = row.first_position + t;
+    const int64_t first = shape.window ? std::max<int64_t>(0, position - shape.window + 1) : 0;
+    for (int32_t h = g * share; h < (g + 1) * share; ++h) {
+      const float* q = row.q + (t * shape.num_heads + h) * K;
+      float* out = row.out + (t * shape.num_heads + h) * K;
+      score.assign(static_cast<size_t>(position - first + 1), 0.0f);
+      float largest = -INFINITY;
+      for (int64_t j = first; j <= position; ++j) {
+        const uint16_t* key = row.keys + (row.blocks[j / S] * G + g) * K * S + j % S;
+        float dot = 0;
+        for (int64_t d = 0; d < K; ++d) dot += q[d] * f16_to_f32(key[d * S]);
+        dot *= shape.scale;
+        if (shape.softcap > 0) dot = shape.softcap * std::tanh(dot / shape.softcap);
+        score[static_cast<size_t>(j - first)] = dot;
+        largest = std::max(largest, dot);
+      }
+      float total = 0;
+      std::fill(out, out + K, 0.0f);
+      for (int64_t j = first; j <= position; ++j) {
+        const float p = std::exp(score[static_cast<size_t>(j - first)] - largest);
+        const uint16_t* value = row.values + ((row.blocks[j / S] * G + g) * S + j % S) * K;
+        total += p;
+        for (int64_t d = 0; d < K; ++d) out[d] += p * f16_to_f32(value[d]);
+      }
+      for (int64_t d = 0; d < K; ++d) out[d] /= total;
+    }
+  }
+}
+
+}  // namespace
+
+const Kernels& reference_kernels() {
+  static const Kernels table{"reference", matmul, quantize, rms_norm, gated, attention};
+  return table;
+}
+
+}  // namespace headrace

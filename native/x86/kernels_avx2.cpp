@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// AVX2: products of unsigned by signed bytes in pairs, 16-bit sums held over a whole group where they fit.
+#include "kernels_avx2_impl.h"
+
+namespace headrace {
+namespace {
+
+struct Avx2Dot {
+  // Eight 4-byte steps of u4 x s8: a 16-bit lane holds at most 8 * 2 * 15 * 127 = 30480.
+  static __m256i u4(const __m256i (&v)[8], const int8_t* q) {
+    __m256i sum = _mm256_maddubs_epi16(v[0], broadcast4(q));
+    for (int j = 1; j < 8; ++j) sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(v[j], broadcast4(q + 4 * j)));
+    return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+  }
+  // |v| unsigned times q with v's sign: a pair is at most 2 * 128 * 127 = 32512.
+  static __m256i s8(__m256i sum, __m256i magnitude, __m256i v, const int8_t* q) {
+    const __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(broadcast4(q), v));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+};
+
+}  // namespace
+
+const Kernels* avx2_kernels() {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+    return nullptr;
+  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated, attention};
+  return &table;
+}
+
+}  // namespace headrace

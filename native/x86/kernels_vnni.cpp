@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// AVX512-VNNI at 256 bits: four byte products and their sum in one instruction.
+#include "kernels_avx2_impl.h"
+
+namespace headrace {
+namespace {
+
+struct VnniDot {
+  static __m256i u4(const __m256i (&v)[8], const int8_t* q) {
+    __m256i even = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
+    for (int j = 0; j < 8; j += 2) {
+      even = _mm256_dpbusd_epi32(even, v[j], broadcast4(q + 4 * j));
+      odd = _mm256_dpbusd_epi32(odd, v[j + 1], broadcast4(q + 4 * j + 4));
+    }
+    return _mm256_add_epi32(even, odd);
+  }
+  static __m256i s8(__m256i sum, __m256i magnitude, __m256i v, const int8_t* q) {
+    return _mm256_dpbusd_epi32(sum, magnitude, _mm256_sign_epi8(broadcast4(q), v));
+  }
+};
+
+}  // namespace
+
+const Kernels* vnni_kernels() {
+  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vl") || !avx2_kernels()) return nullptr;
+  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated, attention};
+  return &table;
+}
+
+}  // namespace headrace

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU backend: the forward pass recorded at load, replayed natively a step at a time without the GIL.
+Keys and values are f16 in paged blocks."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+
+from headrace import _native
+from headrace.core.errors import ConfigError
+from headrace.core.plan import BackendInfo, RowResult, StepPlan, StepResult, TokenResult
+from headrace.models.registry import check_tensors, forward_of, spec_from_checkpoint
+from headrace.models.spec import ModelSpec
+from headrace.runner.fusion import fuse
+from headrace.runner.native_program import ProgramBuilder
+from headrace.runner.plan_check import check_plan
+from headrace.runner.recorder import Recorder
+from headrace.runner.step_arrays import flatten
+from headrace.weights.checkpoint import Checkpoint, StoredTensor
+
+BLOCK_SIZE: int = _native.BLOCK_SIZE
+MAX_TOP: int = _native.MAX_TOP
+
+log = logging.getLogger(__name__)
+
+
+def kv_bytes_per_block(spec: ModelSpec) -> int:
+    return spec.num_layers * 2 * spec.num_kv_heads * spec.head_dim * BLOCK_SIZE * 2
+
+
+def load_cpu_backend(
+    checkpoint: Checkpoint,
+    *,
+    num_threads: int,
+    max_model_len: int,
+    kv_cache_bytes: int,
+    kernels: str = "auto",
+) -> CpuBackend:
+    """Pack the checkpoint's weights and record its forward pass.
+
+    Args:
+        kernels: a table's name, or `auto` for the fastest that this CPU runs (`_native.kernel_tables()`).
+
+    Raises:
+        ModelFileError: tensors that are missing or have wrong shapes.
+        ConfigError: kernels that do not run here, or memory for less than one block.
+    """
+    tables = _native.kernel_tables()
+    if kernels != "auto" and kernels not in tables:
+        raise ConfigError(f"kernels {kernels!r} do not run on this CPU; these do: {', '.join(tables)}")
+    chosen = tables[0] if kernels == "auto" else kernels
+    if tables == ["reference"]:
+        log.warning("this CPU has no AVX2: running on the portable reference kernels, which are slow")
+    spec = spec_from_checkpoint(checkpoint)
+    check_tensors(checkpoint, spec)
+    num_blocks = kv_cache_bytes // kv_bytes_per_block(spec)
+    if num_blocks < 1:
+        raise ConfigError(
+            f"kv_cache_bytes={kv_cache_bytes} is less than one KV block ({kv_bytes_per_block(spec)} bytes)"
+        )
+    recorder = Recorder()
+    logits = forward_of(spec.arch)(recorder, spec, _Tensors(checkpoint))
+    builder = ProgramBuilder(chosen, _native.Team(num_threads), fuse(recorder.nodes, logits))
+    program = builder.build()
+    info = BackendInfo(
+        vocab_size=spec.vocab_size,
+        max_model_len=max_model_len,
+        block_size=BLOCK_SIZE,
+        num_blocks=num_blocks,
+    )
+    return CpuBackend(program, spec, info, builder.matrix_bytes, chosen)
+
+
+class _Tensors:
+    """A checkpoint's tensors as the weight handles of a recording."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def __getitem__(self, name: str) -> StoredTensor:
+        return self._checkpoint.tensors[name]
+
+    def get(self, name: str) -> StoredTensor | None:
+        return self._checkpoint.tensors.get(name)
+
+
+class CpuBackend:
+    """A `core.plan.Backend`.
+
+    Attributes:
+        weight_bytes_per_token: packed bytes that a step reads at least once, whatever its rows.
+        kernels: the name of the kernel table in use.
+    """
+
+    def __init__(
+        self, program: _native.Program, spec: ModelSpec, info: BackendInfo, weight_bytes: int, kernels: str
+    ) -> None:
+        self._program = program
+        self._info = info
+        self.weight_bytes_per_token = weight_bytes
+        self.kernels = kernels
+        # (L, 2, num_blocks, G * K * S) f16; zero pages are only taken from the system when written.
+        self._kv = np.zeros(info.num_blocks * kv_bytes_per_block(spec) // 2, dtype=np.uint16)
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        check_plan(plan, self._info)
+        if not plan.rows:
+            return StepResult(rows=(), native_s=0.0)
+        arrays = flatten(plan)
+        tokens = np.empty(arrays.num_outputs, dtype=np.int32)
+        logprobs = np.empty(arrays.num_outputs, dtype=np.float32)
+        top = np.empty(arrays.num_outputs * MAX_TOP, dtype=np.int32)
+        top_logprobs = np.empty(arrays.num_outputs * MAX_TOP, dtype=np.float32)
+        started = time.perf_counter()
+        self._program.run(
+            arrays.tokens,
+            arrays.row_begin,
+            arrays.num_computed,
+            arrays.block_begin,
+            arrays.blocks,
+            arrays.outputs,
+            arrays.bias_ids,
+            arrays.bias,
+            arrays.history,
+            self._kv,
+            self._info.num_blocks,
+            tokens,
+            logprobs,
+            top,
+            top_logprobs,
+        )
+        native_s = time.perf_counter() - started
+        if (tokens < 0).any():
+            raise FloatingPointError("the model gave no finite logit; its weights may be damaged")
+        return StepResult(
+            rows=_rows(plan, tokens.tolist(), logprobs.tolist(), top.tolist(), top_logprobs.tolist()),
+            native_s=native_s,
+        )
+
+    def close(self) -> None:
+        self._kv = np.zeros(0, dtype=np.uint16)
+
+
+def _rows(
+    plan: StepPlan, tokens: list[int], logprobs: list[float], top: list[int], top_logprobs: list[float]
+) -> tuple[RowResult, ...]:
+    rows = []
+    place = 0
+    for row in plan.rows:
+        outputs = []
+        for output in row.outputs:
+            begin, end = place * MAX_TOP, place * MAX_TOP + max(0, output.num_top)
+            pairs = zip(top[begin:end], top_logprobs[begin:end], strict=True)
+            outputs.append(TokenResult(tokens[place], logprobs[place], tuple(pairs)))
+            place += 1
+        rows.append(RowResult(row.sequence_id, tuple(outputs)))
+    return tuple(rows)
