@@ -12,39 +12,45 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import CatalogueError
 from headrace.weights.catalogue.progress import byte_bar, say
-from headrace.weights.catalogue.saving import CHUNK_BYTES
+from headrace.weights.catalogue.saving import CHUNK_BYTES, size_of
 
 if TYPE_CHECKING:
     import httpx
 
-MAX_TRIES = 5
+MAX_TRIES = 5  # in a row without a byte
 FIRST_PAUSE_S = 0.5  # doubled for each further try
 MAGIC = b"GGUF"
 
 
 def download(url: str, target: Path, show: bool) -> None:
-    """Bring `target` here whole. Until it is whole, its bytes are in `target`.part."""
+    """Bring `target` here whole. Until it is whole, its bytes are in `target`.part. As long as some
+    bytes come, broken connections are taken up again; after MAX_TRIES in vain it is an error."""
     import httpx  # here: only pulling needs it
 
-    if target.exists():  # a shard that an earlier, interrupted pull finished
-        return
-    for attempt in range(1, MAX_TRIES + 1):
+    part = part_of(target)
+    tries_left = MAX_TRIES
+    while not target.exists():
+        before = size_of(part)
         try:
             with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(30.0, connect=15.0)) as client:
                 _try(client, url, target, show)
-            return
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise CatalogueError(f"{target.name}: not a usable URL: {error}") from error
         except httpx.TransportError as error:
             what = f"{target.name}: {type(error).__name__}: {error}"
-            if attempt == MAX_TRIES:
+            tries_left = tries_left - 1 if size_of(part) <= before else MAX_TRIES
+            if tries_left == 0:
                 raise CatalogueError(f"{what}. What has arrived is kept: pull again to go on") from error
             say(f"{what}; trying again", show)
-            time.sleep(FIRST_PAUSE_S * 2 ** (attempt - 1))
+            time.sleep(FIRST_PAUSE_S * 2 ** (MAX_TRIES - tries_left))
+
+
+def part_of(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
 
 
 def _try(client: httpx.Client, url: str, target: Path, show: bool) -> None:
-    part, tag_file = target.with_name(target.name + ".part"), target.with_name(target.name + ".tag")
+    part, tag_file = part_of(target), target.with_name(target.name + ".tag")
     have, tag = _begun(part, tag_file)
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-", "If-Range": tag} if have else {})
     with client.stream("GET", url, headers=headers) as response:

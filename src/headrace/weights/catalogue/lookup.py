@@ -79,6 +79,8 @@ def is_address(name: str) -> bool:
 
 def looks_like_path(name: str) -> bool:
     """Whether a name can only mean a path. A bare word is a short name first."""
+    if is_address(name):
+        return False
     return name.startswith((".", "~")) or "/" in name or "\\" in name or name.lower().endswith(MODEL_ENDINGS)
 
 

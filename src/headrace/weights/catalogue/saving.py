@@ -77,6 +77,13 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:,.0f} MB" if size_bytes >= 1e6 else f"{size_bytes:,} bytes"
 

@@ -15,7 +15,13 @@ from pathlib import Path, PurePosixPath
 
 from headrace.core.errors import CatalogueError
 from headrace.weights.catalogue.lock import exclusive_lock
-from headrace.weights.catalogue.saving import SPACE_ADVICE, megabytes, sync_folder, write_text_atomically
+from headrace.weights.catalogue.saving import (
+    SPACE_ADVICE,
+    megabytes,
+    size_of,
+    sync_folder,
+    write_text_atomically,
+)
 from headrace.weights.catalogue.short_names import check_short_name, is_short_name
 
 MANIFEST = "headrace.json"
@@ -123,13 +129,6 @@ class Store:
                 f"{self.home} has {megabytes(free)} free and {megabytes(needed_bytes)} are needed. "
                 + SPACE_ADVICE
             )
-
-
-def size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
 
 
 def check_relative(file: str) -> str:
