@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP application: every route and what stands before it. It serves from the first moment on; until
+a model is there, routes that need one answer 503."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
+
+from headrace import __version__
+from headrace.api.http.errors import add_error_routes
+from headrace.api.http.in_flight import InFlight
+from headrace.api.http.keys import KeyCheck
+from headrace.api.openai.chat import chat_routes
+from headrace.api.openai.completions import completion_routes
+from headrace.api.openai.models import model_routes
+from headrace.api.openai.tokenize import tokenize_routes
+from headrace.api.readiness import Readiness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppOptions:
+    api_keys: Sequence[str] = ()  # empty: no key is needed
+    allowed_origins: Sequence[str] = ()  # web pages that may call from a browser; "*": all
+
+
+def create_app(readiness: Readiness, options: AppOptions | None = None) -> InFlight:
+    """The ASGI application, outermost layer first: counting, CORS, keys, routes."""
+    options = options or AppOptions()
+    routes = FastAPI(title="Headrace", version=__version__)
+    add_error_routes(routes)
+    _add_health(routes, readiness)
+    for group in (chat_routes, completion_routes, model_routes, tokenize_routes):
+        routes.include_router(group(readiness))
+    app: ASGIApp = routes
+    if options.api_keys:
+        app = KeyCheck(app, options.api_keys)
+    if options.allowed_origins:
+        app = CORSMiddleware(
+            app, allow_origins=options.allowed_origins, allow_methods=["*"], allow_headers=["*"]
+        )
+    return InFlight(app)
+
+
+def _add_health(routes: FastAPI, readiness: Readiness) -> None:
+    @routes.get("/health")
+    async def health() -> Response:
+        """200 when a request would be answered now, else 503."""
+        readiness.model()
+        return JSONResponse({"status": "ok"})
+
+    @routes.get("/ping")
+    async def ping() -> Response:
+        """200 while the process answers, whatever the model is at."""
+        return JSONResponse({})
+
+    @routes.get("/version")
+    async def version() -> Response:
+        return JSONResponse({"version": __version__})

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`headrace serve`: one model over HTTP, as OpenAI clients expect. Where it listens goes to stdout, once
+it can answer; everything else to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.api.served_model import ServedModel
+    from headrace.core.config import ModelConfig
+
+DESCRIPTION = """\
+Serve a model to OpenAI clients. MODEL is what `headrace pull` takes: a short name, hf:org/name, a URL or a
+path; it is pulled first if it is not here yet. The port opens at once and answers 503 until the model is
+loaded. SIGTERM or Ctrl-C lets running requests finish, a second one ends at once.
+"""
+
+EXAMPLES = """\
+examples:
+  headrace serve smollm2
+  headrace serve ./model.gguf --port 8080 --served-model-name mine
+  headrace serve smollm2 --host 0.0.0.0 --api-key "$KEY"
+
+then:
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{"messages": [{"role": "user", "content": "Hello"}]}'
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve a model over HTTP, as OpenAI clients expect",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="short name, hf:org/name[/file], URL or path")
+    http = parser.add_argument_group("HTTP")
+    http.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    http.add_argument("--port", type=_port, default=8000, help="0 takes a free one (default: %(default)s)")
+    http.add_argument(
+        "--served-model-name", metavar="NAME", nargs="+", help="what requests call it (default: MODEL's name)"
+    )
+    http.add_argument("--api-key", metavar="KEY", nargs="+", default=(), help="keys, one of which is needed")
+    http.add_argument(
+        "--allowed-origins",
+        metavar="ORIGIN",
+        nargs="+",
+        default=(),
+        help="web pages that may call from a browser; * is all (default: none)",
+    )
+    http.add_argument(
+        "--drain-timeout",
+        metavar="S",
+        type=_seconds,
+        default=30.0,
+        help="seconds that running requests have after the first signal (default: %(default)g)",
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument("--chat-template", metavar="FILE", help="a Jinja file in place of the model's own")
+    model.add_argument("--threads", type=int, help="default: one for each physical core")
+    model.add_argument("--max-model-len", metavar="N", type=int, help="tokens of prompt and answer together")
+    model.add_argument("--kv-cache-memory-bytes", metavar="N", type=int, help="memory for K and V")
+    model.add_argument("--max-num-seqs", metavar="N", type=int, help="answers computed at once")
+    model.add_argument("--max-num-batched-tokens", metavar="N", type=int, help="tokens in one step")
+    model.add_argument(
+        "--backend", choices=("cpu", "reference"), default="cpu", help="reference: plain numpy, slow"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from headrace.api.app import AppOptions
+    from headrace.api.server import Server, ServerOptions, listen, url_of
+
+    config = _config(args)
+    template = _read_template(args.chat_template)
+    begin_s = time.perf_counter()
+    listener = listen(args.host, args.port)
+
+    def on_ready(model: ServedModel) -> None:
+        took_s = time.perf_counter() - begin_s
+        print(f"Serving {model.names[0]} at {url_of(listener)}/v1 (ready in {took_s:.1f} s)", flush=True)
+
+    options = ServerOptions(
+        drain_timeout_s=args.drain_timeout,
+        app=AppOptions(api_keys=tuple(args.api_key), allowed_origins=tuple(args.allowed_origins)),
+    )
+    server = Server(options, listener, lambda: _load(args, config, template), on_ready)
+    return server.run()
+
+
+def _load(args: argparse.Namespace, config: ModelConfig, template: str | None) -> ServedModel:
+    from headrace.api.served_model import ServedModel
+    from headrace.engine.admission import max_tokens_in
+    from headrace.engine.build import load_model
+    from headrace.text.chat_template import ChatTemplate
+    from headrace.weights.catalogue import pull
+
+    pull(args.model)  # nothing to do when it is here
+    loaded = load_model(args.model, config)
+    chat_template = loaded.chat_template
+    if template is not None:
+        chat_template = ChatTemplate(template, loaded.tokenizer)
+    names = args.served_model_name or dict.fromkeys((loaded.name, args.model))
+    return ServedModel(
+        names=tuple(names),
+        created_s=int(time.time()),
+        engine=loaded.engine,
+        tokenizer=loaded.tokenizer,
+        chat_template=chat_template,
+        max_model_len=max_tokens_in(loaded.info),
+        vocab_size=loaded.info.vocab_size,
+    )
+
+
+def _config(args: argparse.Namespace) -> ModelConfig:
+    from headrace.core.config import EngineConfig, ModelConfig
+
+    engine = {
+        name: value
+        for name in ("max_num_seqs", "max_num_batched_tokens")
+        if (value := getattr(args, name)) is not None
+    }
+    return ModelConfig(
+        backend=args.backend,
+        num_threads=args.threads,
+        max_model_len=args.max_model_len,
+        kv_cache_bytes=args.kv_cache_memory_bytes,
+        engine=EngineConfig(**engine),
+    )
+
+
+def _read_template(path: str | None) -> str | None:
+    from pathlib import Path
+
+    from headrace.core.errors import ConfigError
+
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read --chat-template {path}: {error}") from None
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: 0 to 65535 are")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
