@@ -76,6 +76,30 @@ def load_model(source: str, config: ModelConfig | None = None) -> LoadedModel:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedBackend:
+    """A model without an engine, for what drives a backend itself. Whoever loaded it closes the backend."""
+
+    checkpoint: Checkpoint
+    spec: ModelSpec
+    resolved: ResolvedConfig
+    backend: Backend
+
+
+def load_backend(source: str, config: ModelConfig | None = None) -> LoadedBackend:
+    """As `load_model`, but without text and engine."""
+    from headrace.models.registry import spec_from_checkpoint
+    from headrace.weights import catalogue
+    from headrace.weights.open import open_checkpoint
+
+    config = config or ModelConfig()
+    checkpoint = open_checkpoint(catalogue.resolve(source))
+    spec = spec_from_checkpoint(checkpoint)
+    resolved = _resolve(config, spec)
+    backend = _load_backend(checkpoint, config, resolved)
+    return LoadedBackend(checkpoint=checkpoint, spec=spec, resolved=resolved, backend=backend)
+
+
 def name_of(source: str) -> str:
     """A short name as it is; of a path, hub name or URL the last part without its ending."""
     last = source.rstrip("/").replace("\\", "/").rsplit("/", 1)[-1]
