@@ -22,6 +22,8 @@ class FileServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.files: dict[str, bytes] = {}
         self.headers_of: dict[str, dict[str, str]] = {}  # extra headers by path
+        self.status_of: dict[str, int] = {}  # refusals by path
+        self.tokens: list[str | None] = []  # Authorization of every request
         self.asked: list[tuple[str, str, str | None]] = []  # method, path, Range
         self.break_after: list[int] = []  # bytes after which the next answers for .gguf files break off
         self.stall_after: int | None = None  # bytes after which an answer stalls until the client is gone
@@ -54,10 +56,9 @@ class _Answer(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         server.asked.append((self.command, self.path, asked))
         path = self.path.split("?")[0]
+        server.tokens.append(self.headers.get("Authorization"))
         if path not in server.files:
-            self.send_response(404)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self._refuse(path)
             return
         data = server.files[path]
         etag = f'"{hashlib.sha256(data).hexdigest()}"'
@@ -73,6 +74,13 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             self._send(data[start or 0 :])
+
+    def _refuse(self, path: str) -> None:
+        self.send_response(self.server.status_of.get(path, 404))
+        for name, value in self.server.headers_of.get(path, {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def _start(self, asked: str | None, etag: str, size: int) -> int | None:
         match = re.fullmatch(r"bytes=(\d+)-\d*", asked or "")

@@ -102,7 +102,7 @@ def test_what_is_not_a_model_is_refused(server: FileServer, home: Path) -> None:
     server.files["/login.gguf"] = b"<!doctype html><title>Sign in</title>"
     server.files["/empty.gguf"] = b""
     for name, says in (
-        ("login.gguf", "not a GGUF file"),
+        ("login.gguf", "no GGUF file"),
         ("empty.gguf", "0 bytes"),
         ("none.gguf", "404"),
         ("model.bin", "must name a .gguf file"),

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GGUF file over HTTP. A download that broke off goes on where it stopped if the server still has
+"""One file over HTTP. A download that broke off goes on where it stopped if the server still has
 the same file, which its ETag or Last-Modified tells; else it begins again."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,21 +20,30 @@ if TYPE_CHECKING:
 
 MAX_TRIES = 5  # in a row without a byte
 FIRST_PAUSE_S = 0.5  # doubled for each further try
-MAGIC = b"GGUF"
 
 
-def download(url: str, target: Path, show: bool) -> None:
-    """Bring `target` here whole. Until it is whole, its bytes are in `target`.part. As long as some
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A file to fetch. Every file must begin with `magic`: sign-in pages and the like do not."""
+
+    url: str
+    target: Path
+    magic: bytes
+    headers: Mapping[str, str]  # sent to the url's own host only
+
+
+def download(wanted: Wanted, show: bool) -> None:
+    """Bring `wanted.target` here whole. Until it is whole, its bytes are in TARGET.part. As long as some
     bytes come, broken connections are taken up again; after MAX_TRIES in vain it is an error."""
     import httpx  # here: only pulling needs it
 
-    part = part_of(target)
+    target, part = wanted.target, part_of(wanted.target)
     tries_left = MAX_TRIES
     while not target.exists():
         before = size_of(part)
         try:
             with httpx.Client(follow_redirects=True, timeout=httpx.Timeout(30.0, connect=15.0)) as client:
-                _try(client, url, target, show)
+                _try(client, wanted, show)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise CatalogueError(f"{target.name}: not a usable URL: {error}") from error
         except httpx.TransportError as error:
@@ -49,15 +59,17 @@ def part_of(target: Path) -> Path:
     return target.with_name(target.name + ".part")
 
 
-def _try(client: httpx.Client, url: str, target: Path, show: bool) -> None:
+def _try(client: httpx.Client, wanted: Wanted, show: bool) -> None:
+    target = wanted.target
     part, tag_file = part_of(target), target.with_name(target.name + ".tag")
     have, tag = _begun(part, tag_file)
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-", "If-Range": tag} if have else {})
-    with client.stream("GET", url, headers=headers) as response:
+    headers = {**wanted.headers, "Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={have}-", "If-Range": tag} if have else {}
+    with client.stream("GET", wanted.url, headers=headers) as response:
         if have and not _goes_on(response, have, tag):
             part.unlink()
             if response.status_code != 200:  # a part of another file, or no such part: ask for all of it
-                return _try(client, url, target, show)
+                return _try(client, wanted, show)
             have = 0
         if response.status_code not in (200, 206):
             raise CatalogueError(
@@ -66,7 +78,7 @@ def _try(client: httpx.Client, url: str, target: Path, show: bool) -> None:
         tag_file.write_text(_tag(response), encoding="utf-8")
         length = response.headers.get("content-length")
         total = have + int(length) if length is not None else None
-        _append(part, response.iter_bytes(CHUNK_BYTES), have, total, show)
+        _append(part, response.iter_bytes(CHUNK_BYTES), wanted.magic, total, show)
     part.replace(target)
     tag_file.unlink()
 
@@ -98,13 +110,13 @@ def _goes_on(response: httpx.Response, have: int, tag: str) -> bool:
     return response.status_code == 206 and same_place and _tag(response) in ("", tag)
 
 
-def _append(part: Path, chunks: Iterator[bytes], have: int, total: int | None, show: bool) -> None:
+def _append(part: Path, chunks: Iterator[bytes], magic: bytes, total: int | None, show: bool) -> None:
     label = part.name.removesuffix(".part")
-    with part.open("ab") as file, byte_bar(label, total, show, have) as bar:
+    with part.open("ab") as file, byte_bar(label, total, show, file.tell()) as bar:
         for chunk in chunks:
-            if file.tell() == 0 and not chunk.startswith(MAGIC):
+            if file.tell() == 0 and not chunk.startswith(magic):
                 raise CatalogueError(
-                    f"{label}: what the server sent is not a GGUF file (it begins {chunk[:16]!r})"
+                    f"{label}: what the server sent is no {magic.decode()} file: it begins {chunk[:16]!r}"
                 )
             file.write(chunk)
             bar.update(len(chunk))

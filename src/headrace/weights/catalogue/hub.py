@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models in a hub repository, through huggingface_hub: `hf:org/name/file.gguf`, or `hf:org/name` where
-the repository holds one GGUF model or a safetensors one. Its HF_ENDPOINT, HF_TOKEN and proxy settings
-hold, and it resumes by itself what broke off."""
+"""Models in a hub repository: `hf:org/name/file.gguf`, or `hf:org/name` where it holds one GGUF model or
+a safetensors one. huggingface_hub knows endpoint, tokens and listings (HF_ENDPOINT, HF_TOKEN); the bytes
+come by our own download, since its own begins again at zero when a pull is interrupted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.core.errors import CatalogueError
-from headrace.weights.catalogue.progress import say
+from headrace.weights.catalogue.http_download import Wanted, download
 from headrace.weights.catalogue.remote import Fetched
 from headrace.weights.catalogue.saving import check_sha256, hash_file, megabytes
 from headrace.weights.catalogue.shards import is_later_shard, shards_of
@@ -64,21 +64,26 @@ class HubRemote:
             raise CatalogueError("--sha256 is of one file; this model has several")
         found: str | None = None
         for file in self.files:
-            say(f"{self.repo}: {file.name} ({megabytes(file.size_bytes)})", show)
             found = self._fetch_file(file, folder, sha256, show)
         names = tuple(file.name for file in self.files)
         size = sum((folder / name).stat().st_size for name in names)
         return Fetched(names, self.path, size, found if len(names) == 1 else None)
 
     def _fetch_file(self, file: HubFile, folder: Path, demanded: str | None, show: bool) -> str:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import hf_hub_url
+        from huggingface_hub.utils import build_hf_headers
 
-        with hub_errors_named(self.text), _bars(show):
-            path = Path(hf_hub_download(self.repo, file.name, revision=self.commit, local_dir=folder))
-        found = hash_file(path)
+        target = folder / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        url = hf_hub_url(self.repo, file.name, revision=self.commit)
+        magic = b"GGUF" if file.name.lower().endswith(".gguf") else b""
+        download(Wanted(url, target, magic, build_hf_headers()), show)
+        found, size = hash_file(target), target.stat().st_size
+        if size != file.size_bytes or any(s not in (None, found) for s in (file.sha256, demanded)):
+            target.unlink()
+        if size != file.size_bytes:
+            raise CatalogueError(f"{self.repo}/{file.name}: {size} bytes came in place of {file.size_bytes}")
         for wanted in (file.sha256, demanded):
-            if wanted is not None and wanted.lower() != found:
-                path.unlink()
             check_sha256(f"{self.repo}/{file.name}", found, wanted)
         return found
 
@@ -160,21 +165,3 @@ def hub_errors_named(address: str) -> Iterator[None]:
         ) from error
     except (errors.HFValidationError, errors.HfHubHTTPError, errors.LocalEntryNotFoundError) as error:
         raise CatalogueError(f"{address}: {str(error).strip().splitlines()[0]}") from error
-
-
-@contextmanager
-def _bars(show: bool) -> Iterator[None]:
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    if show or are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        enable_progress_bars()

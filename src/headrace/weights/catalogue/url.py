@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from headrace.core.errors import CatalogueError
-from headrace.weights.catalogue.http_download import download
+from headrace.weights.catalogue.http_download import Wanted, download
 from headrace.weights.catalogue.remote import Fetched
 from headrace.weights.catalogue.saving import check_sha256, hash_file
 from headrace.weights.catalogue.shards import shards_of
@@ -49,7 +49,7 @@ class UrlRemote:
             raise CatalogueError("--sha256 is of one file; this model has several")
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
-            download(self._url_of(file), folder / file, show)
+            download(Wanted(self._url_of(file), folder / file, b"GGUF", {}), show)
         found = hash_file(folder / files[0]) if len(files) == 1 else None
         if sha256 is not None and found != sha256.lower():
             (folder / files[0]).unlink()
