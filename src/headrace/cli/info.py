@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "info",
         help="say what is in a model file",
-        description="Print architecture, size by tensor type, context, tokenizer and chat template of a model.",
+        description="Print a model's architecture, size by tensor type, context, tokenizer and template.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -28,6 +28,11 @@ class StoredTensor:
         return int(np.prod(self.shape, dtype=np.int64))
 
 
+def tensor_field(name: str) -> str:
+    """What a one-line error calls a tensor of this name."""
+    return f"tensor {name if name.isprintable() else repr(name)}"
+
+
 class Checkpoint(Protocol):
     @property
     def path(self) -> Path: ...

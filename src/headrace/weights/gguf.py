@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from headrace.core.errors import ModelFileError
-from headrace.weights.checkpoint import StoredTensor
+from headrace.weights.checkpoint import StoredTensor, tensor_field
 from headrace.weights.file_map import FileMap, map_file
 from headrace.weights.gguf_header import GgufHeader, read_header
 
@@ -97,7 +97,7 @@ def _merge_tensors(parts: list[Part]) -> dict[str, StoredTensor]:
         for place in header.tensors:
             if place.name in tensors:
                 other = tensors[place.name].file.name
-                raise ModelFileError(file.path, f"tensor {place.name!r}", f"stands in {other} too")
+                raise ModelFileError(file.path, tensor_field(place.name), f"stands in {other} too")
             data = file.array[place.start : place.start + place.num_bytes]
             tensors[place.name] = StoredTensor(place.name, place.shape, place.format, data, file.path)
     return tensors

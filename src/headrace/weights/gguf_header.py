@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.core.errors import ModelFileError
+from headrace.weights.checkpoint import tensor_field
 from headrace.weights.file_map import FileMap
 from headrace.weights.formats import BY_GGUF_ID, FORMATS, QuantFormat
 from headrace.weights.gguf_types import other_type_name
@@ -208,7 +209,7 @@ def _read_tensors(cursor: _Cursor, num_tensors: int, alignment: int) -> tuple[Te
     for index in range(num_tensors):
         place = _read_tensor(cursor, index, alignment)
         if place.name in places:
-            raise cursor.fail(_shown(place.name), "this tensor stands in the file twice")
+            raise cursor.fail(tensor_field(place.name), "this tensor stands in the file twice")
         places[place.name] = place
     data_start = -(-cursor.position // alignment) * alignment
     _check_places(cursor.file, list(places.values()), data_start)
@@ -220,7 +221,7 @@ def _read_tensors(cursor: _Cursor, num_tensors: int, alignment: int) -> tuple[Te
 
 def _read_tensor(cursor: _Cursor, index: int, alignment: int) -> TensorPlace:
     name = cursor.name(f"name of tensor {index}")
-    field = _shown(name)
+    field = tensor_field(name)
     num_dims = cursor.count(U32, field)
     if not 1 <= num_dims <= MAX_DIMS:
         raise cursor.fail(field, f"has {num_dims} dimensions (1 to {MAX_DIMS} allowed)")
@@ -263,13 +264,8 @@ def _check_places(file: FileMap, places: list[TensorPlace], data_start: int) -> 
                 f"its {place.num_bytes} bytes at offset {place.start} leave the file, which holds "
                 f"{data_bytes} bytes of tensors; it is cut short or damaged, fetch it again"
             )
-            raise ModelFileError(file.path, _shown(place.name), message)
+            raise ModelFileError(file.path, tensor_field(place.name), message)
     for before, after in itertools.pairwise(places):
         if before.start + before.num_bytes > after.start:
-            message = f"offset {after.start} lies within tensor {_shown(before.name)}"
-            raise ModelFileError(file.path, _shown(after.name), message)
-
-
-def _shown(name: str) -> str:
-    """A tensor name fit for a one-line message."""
-    return f"tensor {name if name.isprintable() else repr(name)}"
+            message = f"offset {after.start} lies within {tensor_field(before.name)}"
+            raise ModelFileError(file.path, tensor_field(after.name), message)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.core.errors import ModelFileError
-from headrace.weights.checkpoint import StoredTensor
+from headrace.weights.checkpoint import StoredTensor, tensor_field
 from headrace.weights.file_map import FileMap, map_file
 from headrace.weights.formats import BY_NAME
 from headrace.weights.json_text import parse_json_object
@@ -52,7 +52,7 @@ def _read_header(file: FileMap) -> tuple[Mapping[str, object], int]:
 
 
 def _read_tensor(file: FileMap, name: str, entry: object, data_start: int) -> StoredTensor:
-    field = f"tensor {name!r}"
+    field = tensor_field(name)
     if not isinstance(entry, dict):
         raise ModelFileError(file.path, field, "its header entry is not an object")
     dtype = entry.get("dtype")
@@ -92,7 +92,7 @@ def _check_places(file: FileMap, header: Mapping[str, object], data_start: int) 
     for (start, end), name in places:
         if start != reached:
             what = "overlaps the tensor before it" if start < reached else "leaves a gap before it"
-            raise ModelFileError(file.path, f"tensor {name!r}", f"data_offsets [{start}, {end}]: it {what}")
+            raise ModelFileError(file.path, tensor_field(name), f"data_offsets [{start}, {end}]: it {what}")
         reached = end
     if reached != file.size - data_start:
         message = f"the tensors end at byte {reached} of {file.size - data_start} bytes of data"
