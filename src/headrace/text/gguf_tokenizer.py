@@ -195,6 +195,7 @@ def _vocabulary(
         shown=frozenset(shown.values()),
         literal={spell(text): token for text, token in literal.items() if text not in control},
         bos_id=bos,
+        main_end_id=named(END_KEYS[0]),
         eos_ids=end_ids(control) | named_ends,
         adds_bos=fields.flag(ADD_BOS, adds_bos),
     )
