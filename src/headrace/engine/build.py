@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-KV_VALUE_BYTES = 4  # K and V are float32
+KV_VALUE_BYTES = {"cpu": 2, "reference": 4}  # of one number in K or V
 # The reference backend fills its K/V with NaN, and so touches all of it at load.
 REFERENCE_KV_BYTES = 256 * 2**20
 
@@ -113,7 +113,11 @@ def _resolve(config: ModelConfig, spec: ModelSpec) -> ResolvedConfig:
         config = replace(config, kv_cache_bytes=REFERENCE_KV_BYTES)
     shape = ModelShape(
         context_length=spec.context_length,
-        kv_bytes_per_token=2 * spec.num_layers * spec.num_kv_heads * spec.head_dim * KV_VALUE_BYTES,
+        kv_bytes_per_token=2
+        * spec.num_layers
+        * spec.num_kv_heads
+        * spec.head_dim
+        * KV_VALUE_BYTES[config.backend],
     )
     resolved = resolve(config, shape, this_machine())
     for line in resolved.lines():
