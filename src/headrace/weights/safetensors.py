@@ -12,10 +12,9 @@ from headrace.core.errors import ModelFileError
 from headrace.weights.checkpoint import StoredTensor, tensor_field
 from headrace.weights.file_map import FileMap, map_file
 from headrace.weights.formats import BY_NAME
-from headrace.weights.json_text import parse_json_object
+from headrace.weights.json_text import MAX_JSON_BYTES, parse_json_object
 
 LENGTH_BYTES = 8  # the header's length, a little-endian uint64
-MAX_HEADER_BYTES = 100_000_000  # the limit of the format's own library
 MAX_DIMS = 8
 DTYPES = ("F32", "F16", "BF16")  # named alike in the formats table
 
@@ -41,9 +40,9 @@ def _read_header(file: FileMap) -> tuple[Mapping[str, object], int]:
     if not 2 <= length <= left:
         message = f"claims {length} bytes where {left} follow: not a safetensors file, or cut short"
         raise ModelFileError(file.path, "header length", message)
-    if length > MAX_HEADER_BYTES:
+    if length > MAX_JSON_BYTES:
         raise ModelFileError(
-            file.path, "header length", f"{length} bytes is over the limit of {MAX_HEADER_BYTES}"
+            file.path, "header length", f"{length} bytes is over the limit of {MAX_JSON_BYTES}"
         )
     data_start = LENGTH_BYTES + length
     if file.content[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
