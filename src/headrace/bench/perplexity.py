@@ -40,7 +40,7 @@ def first_windows(
     wanted = max(len(windows), 1) if num_windows is None else num_windows
     if not 1 <= wanted <= len(windows):
         raise ConfigError(
-            f"the text has {len(ids)} tokens, which make {len(windows)} windows of {window}; asked for {wanted}"
+            f"the text has {len(ids)} tokens and makes {len(windows)} windows of {window}; asked for {wanted}"
         )
     return windows[:wanted]
 
