@@ -7,45 +7,23 @@ from __future__ import annotations
 
 import itertools
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from headrace.core.errors import ModelFileError
 from headrace.weights.checkpoint import tensor_field
 from headrace.weights.file_map import FileMap
 from headrace.weights.formats import BY_GGUF_ID, FORMATS, QuantFormat
+from headrace.weights.gguf_cursor import U32, U64, Cursor
+from headrace.weights.gguf_metadata import read_metadata
 from headrace.weights.gguf_types import other_type_name
-from headrace.weights.string_array import read_string_array
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MAX_ALIGNMENT = 1 << 20
 MAX_DIMS = 4
-MAX_NAME_BYTES = 1024  # of a key or tensor name; the format says 65535 and 64
-
-U32 = struct.Struct("<I")
-U64 = struct.Struct("<Q")
-
-# GGUF value types: number -> layout of one value
-SCALARS = {
-    0: struct.Struct("<B"),
-    1: struct.Struct("<b"),
-    2: struct.Struct("<H"),
-    3: struct.Struct("<h"),
-    4: U32,
-    5: struct.Struct("<i"),
-    6: struct.Struct("<f"),
-    7: struct.Struct("<B"),  # bool
-    10: U64,
-    11: struct.Struct("<q"),
-    12: struct.Struct("<d"),
-}
-BOOL, STRING, ARRAY = 7, 8, 9
 
 MIN_PAIR_BYTES = 8 + 1 + 4 + 1  # key length, key, value type, value
 MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, dims count, one dim, type, offset
@@ -67,56 +45,8 @@ class GgufHeader:
     tensors: tuple[TensorPlace, ...]
 
 
-class _Cursor:
-    """A place in the file that only moves forward over bytes that exist."""
-
-    __slots__ = ("file", "position")
-
-    def __init__(self, file: FileMap) -> None:
-        self.file = file
-        self.position = 0
-
-    def fail(self, field: str, message: str) -> ModelFileError:
-        return ModelFileError(self.file.path, field, message)
-
-    def skip(self, num_bytes: int, field: str) -> int:
-        """Where the next `num_bytes` start; moves behind them."""
-        start = self.position
-        left = self.file.size - start
-        if num_bytes > left:
-            raise self.fail(field, f"needs {num_bytes} bytes at byte {start}, the file has {left} more")
-        self.position = start + num_bytes
-        return start
-
-    def number(self, layout: struct.Struct, field: str) -> int | float:
-        value: int | float = layout.unpack_from(self.file.content, self.skip(layout.size, field))[0]
-        return value
-
-    def count(self, layout: struct.Struct, field: str) -> int:
-        return int(self.number(layout, field))
-
-    def text_bytes(self, field: str) -> bytes:
-        length = self.count(U64, field)
-        start = self.skip(length, field)
-        return self.file.content[start : start + length]
-
-    def name(self, field: str) -> str:
-        """A key or tensor name: short, not empty, valid UTF-8."""
-        length = self.count(U64, field)
-        if not 1 <= length <= MAX_NAME_BYTES:
-            raise self.fail(field, f"name of {length} bytes (1 to {MAX_NAME_BYTES} allowed)")
-        start = self.skip(length, field)
-        return self.decode(self.file.content[start : start + length], field)
-
-    def decode(self, text: bytes, field: str) -> str:
-        try:
-            return text.decode()
-        except UnicodeDecodeError as error:
-            raise self.fail(field, f"is not valid UTF-8 ({error.reason} at byte {error.start})") from None
-
-
 def read_header(file: FileMap) -> GgufHeader:
-    cursor = _Cursor(file)
+    cursor = Cursor(file)
     version = _read_version(cursor)
     num_tensors = cursor.count(U64, "tensor_count")
     num_pairs = cursor.count(U64, "metadata_kv_count")
@@ -127,12 +57,12 @@ def read_header(file: FileMap) -> GgufHeader:
     ):
         if count > left // min_bytes:
             raise cursor.fail(field, f"claims {count} entries, the file's {left} bytes hold fewer")
-    metadata = _read_metadata(cursor, num_pairs)
+    metadata = read_metadata(cursor, num_pairs)
     alignment = _alignment(file.path, metadata)
     return GgufHeader(version, metadata, _read_tensors(cursor, num_tensors, alignment))
 
 
-def _read_version(cursor: _Cursor) -> int:
+def _read_version(cursor: Cursor) -> int:
     start = cursor.skip(4, "magic")
     magic = cursor.file.content[start : start + 4]
     if magic != MAGIC:
@@ -146,53 +76,6 @@ def _read_version(cursor: _Cursor) -> int:
     raise cursor.fail("version", f"{version} is not supported (2 and 3 are)")
 
 
-def _read_metadata(cursor: _Cursor, num_pairs: int) -> dict[str, object]:
-    metadata: dict[str, object] = {}
-    for index in range(num_pairs):
-        key = cursor.name(f"metadata key {index}")
-        field = key if key.isprintable() else repr(key)
-        if key in metadata:
-            raise cursor.fail(field, "this metadata key stands in the file twice")
-        metadata[key] = _read_value(cursor, cursor.count(U32, field), field)
-    return metadata
-
-
-def _read_value(cursor: _Cursor, value_type: int, field: str) -> object:
-    if value_type == STRING:
-        return cursor.decode(cursor.text_bytes(field), field)
-    if value_type == ARRAY:
-        return _read_array(cursor, field)
-    layout = SCALARS.get(value_type)
-    if layout is None:
-        raise cursor.fail(field, f"has unknown value type {value_type} (0 to 12 are known)")
-    value = cursor.number(layout, field)
-    if value_type != BOOL:
-        return value
-    if value not in (0, 1):
-        raise cursor.fail(field, f"is a bool of value {value} (0 or 1 allowed)")
-    return bool(value)
-
-
-def _read_array(cursor: _Cursor, field: str) -> object:
-    item_type = cursor.count(U32, field)
-    count = cursor.count(U64, field)
-    if item_type == STRING:
-        strings, cursor.position = read_string_array(cursor.file, field, cursor.position, count)
-        return strings
-    if item_type == ARRAY:
-        raise cursor.fail(field, "is an array of arrays, which is not supported")
-    layout = SCALARS.get(item_type)
-    if layout is None:
-        raise cursor.fail(field, f"is an array of unknown value type {item_type} (0 to 12 are known)")
-    start = cursor.skip(count * layout.size, field)
-    numbers = cursor.file.array[start : cursor.position].view(np.dtype(layout.format))
-    if item_type != BOOL:
-        return numbers
-    if (numbers > 1).any():
-        raise cursor.fail(field, "is an array of bools with values other than 0 and 1")
-    return numbers.view(np.bool_)
-
-
 def _alignment(path: Path, metadata: Mapping[str, object]) -> int:
     key = "general.alignment"
     value = metadata.get(key, DEFAULT_ALIGNMENT)
@@ -204,7 +87,7 @@ def _alignment(path: Path, metadata: Mapping[str, object]) -> int:
     return value
 
 
-def _read_tensors(cursor: _Cursor, num_tensors: int, alignment: int) -> tuple[TensorPlace, ...]:
+def _read_tensors(cursor: Cursor, num_tensors: int, alignment: int) -> tuple[TensorPlace, ...]:
     places: dict[str, TensorPlace] = {}  # starts count from the data section, whose place is not known yet
     for index in range(num_tensors):
         place = _read_tensor(cursor, index, alignment)
@@ -219,7 +102,7 @@ def _read_tensors(cursor: _Cursor, num_tensors: int, alignment: int) -> tuple[Te
     )
 
 
-def _read_tensor(cursor: _Cursor, index: int, alignment: int) -> TensorPlace:
+def _read_tensor(cursor: Cursor, index: int, alignment: int) -> TensorPlace:
     name = cursor.name(f"name of tensor {index}")
     field = tensor_field(name)
     num_dims = cursor.count(U32, field)
@@ -244,7 +127,7 @@ def _read_tensor(cursor: _Cursor, index: int, alignment: int) -> TensorPlace:
     return TensorPlace(name, tuple(reversed(dims)), tensor_format, offset, num_bytes)
 
 
-def _format(cursor: _Cursor, field: str) -> QuantFormat:
+def _format(cursor: Cursor, field: str) -> QuantFormat:
     type_id = cursor.count(U32, field)
     known = BY_GGUF_ID.get(type_id)
     if known is None:

@@ -81,7 +81,7 @@ CASES: dict[str, tuple[bytes, str, str]] = {
         "metadata key 0",
         str(TOP),
     ),
-    "key length 0": (with_pair("", scalar(U32, 1)), "metadata key 1", "name of 0 bytes"),
+    "key length 0": (with_pair("", scalar(U32, 1)), "metadata key 1", "has 0 bytes of text"),
     "string length 2^63": (with_pair("s", struct.pack("<I", STRING) + text("x", TOP)), "s", str(TOP)),
     "string length 2^64-1": (with_pair("s", struct.pack("<I", STRING) + text("x", ALL)), "s", str(ALL)),
     "array of 2^63 strings": (with_pair("s", array(STRING, ["x"], TOP)), "s", f"claims {TOP} strings"),
@@ -141,7 +141,7 @@ CASES: dict[str, tuple[bytes, str, str]] = {
     "tensor name of 2^63 bytes": (
         build([ARCH], [], num_tensors=1, alignment=1) + text("x" * 64, TOP),
         "name of tensor 0",
-        "name of 9223372036854775808 bytes",
+        "has 9223372036854775808 bytes of text",
     ),
     "0 dimensions": (with_tensor(dims=[]), A, "0 dimensions"),
     "5 dimensions": (with_tensor(dims=[2] * 5), A, "5 dimensions"),
