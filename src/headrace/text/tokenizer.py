@@ -30,7 +30,7 @@ class Vocabulary:
     shown: frozenset[int] = frozenset()  # of these, the ones that belong to an answer's text all the same
     literal: Mapping[str, int]  # matched as written before anything else, in every text
     bos_id: int | None
-    main_end_id: int | None  # the one end token that chat templates know by name
+    main_end_id: int | None = None  # the one end token that chat templates know by name
     eos_ids: frozenset[int]  # every token that ends an answer
     adds_bos: bool
     strips_left: frozenset[int] = frozenset()  # tokens that swallow spaces before them
