@@ -70,9 +70,9 @@ class TokenTrace:
 
 def _cut(token: TracedToken, num_chars: int) -> TracedToken:
     kept = num_chars - token.start
-    if kept >= len(token.piece) or not token.shown:
-        return replace(token, start=min(token.start, num_chars))
     if kept <= 0:
         return replace(token, start=num_chars, shown=b"")
+    if kept >= len(token.piece) or not token.shown:
+        return token
     hidden = token.piece[kept:].encode("utf-8")
     return replace(token, shown=token.shown[: max(len(token.shown) - len(hidden), 0)])

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from headrace.api.openai.refusals import check_extra_fields
 from headrace.core.errors import RequestError
-from headrace.core.request import MAX_TOP_LOGPROBS, SamplingParams
+from headrace.core.request import MAX_LOGIT_BIAS, MAX_TOP_LOGPROBS, SamplingParams
 
 MAX_N = 128
 MAX_STOPS = 16  # OpenAI takes 4
@@ -137,6 +137,10 @@ def _refusal(error: ErrorDetails) -> RequestError:
 
 
 def _logit_bias(given: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    if len(given) > MAX_LOGIT_BIAS:
+        raise RequestError(
+            f"logit_bias: at most {MAX_LOGIT_BIAS} entries are taken, got {len(given)}", param="logit_bias"
+        )
     pairs: list[tuple[int, float]] = []
     for key, bias in given.items():
         if not (key.isascii() and key.isdecimal() and len(key) <= 10):
