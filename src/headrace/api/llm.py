@@ -135,6 +135,7 @@ class LLM:
             raise RequestError(f"{self._model.name} has no chat template; use generate")
         return template.encode(
             messages,
+            tools=None,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             **(chat_template_kwargs or {}),

@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
         help="seconds that running requests have after the first signal (default: %(default)g)",
     )
     model = parser.add_argument_group("model")
-    model.add_argument("--chat-template", metavar="FILE", help="a Jinja file in place of the model's own")
+    model.add_argument("--chat-template", metavar="FILE", help="Jinja, in place of the model's own")
     model.add_argument("--threads", type=int, help="default: one for each physical core")
     model.add_argument("--max-model-len", metavar="N", type=int, help="tokens of prompt and answer together")
     model.add_argument("--kv-cache-memory-bytes", metavar="N", type=int, help="memory for K and V")
@@ -78,7 +78,6 @@ def run(args: argparse.Namespace) -> int:
     from headrace.api.server import Server, ServerOptions, listen, url_of
 
     config = _config(args)
-    template = _read_template(args.chat_template)
     begin_s = time.perf_counter()
     listener = listen(args.host, args.port)
 
@@ -90,22 +89,22 @@ def run(args: argparse.Namespace) -> int:
         drain_timeout_s=args.drain_timeout,
         app=AppOptions(api_keys=tuple(args.api_key), allowed_origins=tuple(args.allowed_origins)),
     )
-    server = Server(options, listener, lambda: _load(args, config, template), on_ready)
+    server = Server(options, listener, lambda: _load(args, config), on_ready)
     return server.run()
 
 
-def _load(args: argparse.Namespace, config: ModelConfig, template: str | None) -> ServedModel:
+def _load(args: argparse.Namespace, config: ModelConfig) -> ServedModel:
     from headrace.api.served_model import ServedModel
     from headrace.engine.admission import max_tokens_in
     from headrace.engine.build import load_model
-    from headrace.text.chat_template import ChatTemplate
+    from headrace.text.chat_template import read_chat_template
     from headrace.weights.catalogue import pull
 
     pull(args.model)  # nothing to do when it is here
     loaded = load_model(args.model, config)
     chat_template = loaded.chat_template
-    if template is not None:
-        chat_template = ChatTemplate(template, loaded.tokenizer)
+    if args.chat_template is not None:
+        chat_template = read_chat_template(args.chat_template, loaded.tokenizer)
     names = args.served_model_name or dict.fromkeys((loaded.name, args.model))
     return ServedModel(
         names=tuple(names),
@@ -133,19 +132,6 @@ def _config(args: argparse.Namespace) -> ModelConfig:
         kv_cache_bytes=args.kv_cache_memory_bytes,
         engine=EngineConfig(**engine),
     )
-
-
-def _read_template(path: str | None) -> str | None:
-    from pathlib import Path
-
-    from headrace.core.errors import ConfigError
-
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read --chat-template {path}: {error}") from None
 
 
 def _port(text: str) -> int:

@@ -239,4 +239,4 @@ def test_tokenize_and_back(server: LiveServer) -> None:
     assert server.post("/detokenize", {"tokens": spell("h龜")}).json() == {"prompt": "h龜"}
     assert server.post("/detokenize", {"tokens": [VOCAB_SIZE]}).status_code == 400
     chat = server.post("/tokenize", {"messages": [{"role": "user", "content": "hi"}]}).json()
-    assert chat["tokens"] == [*spell("[user]hi"), END, *spell("[assistant]")]
+    assert chat["tokens"] == [BOS, *spell("[user]hi"), END, *spell("[assistant]")]

@@ -288,7 +288,7 @@ def test_content_in_parts(server: LiveServer, role: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "param"),
+    ("messages", "place"),
     [
         (None, "messages"),
         ([], "messages"),
@@ -298,7 +298,7 @@ def test_content_in_parts(server: LiveServer, role: str) -> None:
         ([{"role": "user"}], "messages[0].content"),
         ([{"role": "user", "content": None}], "messages[0].content"),
         ([{"role": "user", "content": 5}], "messages[0].content"),
-        ([{"role": "user", "content": ["x"]}], "messages[0].content[0]"),
+        ([{"role": "user", "content": [5]}], "messages[0].content[0]"),
         ([{"role": "user", "content": [{"type": "nope"}]}], "messages[0].content[0].type"),
         ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text"),
         (
@@ -306,20 +306,27 @@ def test_content_in_parts(server: LiveServer, role: str) -> None:
             "messages[0].content[0].type",
         ),
         ([*MESSAGES, {"role": "assistant", "content": "x", "tool_calls": [{}]}], "messages[1].tool_calls"),
+        ([*MESSAGES, {"role": "assistant", "content": "x", "audio": {"id": "a"}}], "messages[1].audio"),
         ([{"role": "user", "content": "x", "images": ["y"]}], "messages[0].images"),
     ],
 )
-def test_bad_messages(server: LiveServer, messages: Any, param: str) -> None:
+def test_bad_messages(server: LiveServer, messages: Any, place: str) -> None:
     """F7, G5"""
-    check_refusal(server.post(CHAT, {"messages": messages}), param=param)
-    check_refusal(server.post(CHAT, {"messages": messages, "stream": True}), param=param)
+    for stream in (False, True):
+        error = check_refusal(server.post(CHAT, {"messages": messages, "stream": stream}), param="messages")
+        assert error["message"].startswith(place)
     check_well(server)
 
 
 def test_what_sdks_send_back(server: LiveServer) -> None:
-    answer = {"role": "assistant", "content": None, "refusal": None, "annotations": [], "tool_calls": None}
-    response = server.post(CHAT, {"messages": [*MESSAGES, answer, *MESSAGES], "max_tokens": 1})
-    assert response.status_code == 200, response.text
+    answer = {"role": "assistant", "content": "x", "refusal": None, "annotations": [], "tool_calls": None}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    called = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c", "content": "5"}
+    for messages in ([answer], [called, result]):
+        body = {"messages": [*MESSAGES, *messages, *MESSAGES], "max_tokens": 1}
+        response = server.post(CHAT, body)
+        assert response.status_code == 200, response.text
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 
 from headrace.api.openai.chat_fields import ChatFields
-from headrace.api.openai.messages import Message, check_continuable, parse_messages
+from headrace.api.openai.messages import Message, check_continuable, num_chars_of, parse_messages
 from headrace.api.openai.prompts import Prompt, beside_loop_if_long, check_could_fit
 from headrace.api.served_model import ServedModel
 from headrace.core.errors import RequestError
@@ -27,7 +27,7 @@ async def encode_chat(fields: ChatFields, model: ServedModel) -> Prompt:
         )
     messages = parse_messages(fields.messages)
     encode = functools.partial(_encode, model.chat_template, messages, fields)
-    num_chars = sum(len(str(message["content"])) for message in messages)
+    num_chars = num_chars_of(messages)
 
     def work() -> Prompt:
         check_could_fit(num_chars, model, "messages")
@@ -48,6 +48,7 @@ def _encode(template: ChatTemplate, messages: list[Message], fields: ChatFields)
     begins = not continues if fields.add_generation_prompt is None else fields.add_generation_prompt
     return template.encode(
         messages,
+        tools=None,
         add_generation_prompt=begins,
         continue_final_message=continues,
         **_kwargs(fields.chat_template_kwargs or {}),
