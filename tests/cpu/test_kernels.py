@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native kernel tables: each against numpy, against one another, and against itself in other company."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from budgets import PRODUCT_FLOAT, PRODUCT_SCALES, PRODUCT_TABLES
+
+from headrace import _native
+from headrace.kernels.ref.dequantize import dequantize
+from headrace.weights.formats import BY_NAME, FORMATS, QuantFormat
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+TABLES = _native.kernel_tables()
+COLUMNS = 512
+# Where each format's qblock keeps its float16 scales, so that random bytes become plausible weights.
+HALF_SCALES = {
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q5_0": (0,),
+    "Q5_1": (0, 2),
+    "Q8_0": (0,),
+    "Q2_K": (80, 82),
+    "Q3_K": (108,),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ4_NL": (0,),
+    "IQ4_XS": (0,),
+}
+
+
+def random_weights(row: QuantFormat, rows: int, seed: int) -> Bytes:
+    rng = np.random.default_rng(seed)
+    if row.is_float:
+        values = rng.normal(size=rows * COLUMNS).astype(np.float32)
+        if row.name == "BF16":
+            return np.ascontiguousarray(values.view(np.uint16)[1::2]).view(np.uint8)
+        return values.astype(np.float16 if row.name == "F16" else np.float32).view(np.uint8)
+    num_qblocks = rows * COLUMNS // row.qblock_size
+    data = rng.integers(0, 256, (num_qblocks, row.qblock_bytes), dtype=np.uint8)
+    for place in HALF_SCALES.get(row.name, ()):
+        scale = rng.uniform(0.001, 0.02, num_qblocks).astype(np.float16)
+        data[:, place : place + 2] = scale.view(np.uint8).reshape(-1, 2)
+    if row.name == "MXFP4":
+        data[:, 0] = rng.integers(118, 124, num_qblocks)
+    return data.reshape(-1)
+
+
+def quantised_input(x: Floats) -> Floats:
+    """What a quantised product really multiplies: x in 8 bits by groups of 32."""
+    groups = x.reshape(-1, 32)
+    scale = np.abs(groups).max(axis=1, keepdims=True) / np.float32(127)
+    safe = np.where(scale > 0, scale, np.float32(1))
+    return (np.rint(groups / safe) * scale).reshape(x.shape).astype(np.float32)
+
+
+def product(table: str, packed: _native.PackedMatrix, x: Floats, rows: int) -> Floats:
+    y = np.full(x.shape[0] * rows, np.nan, dtype=np.float32)
+    _native.testing.product(table, packed, np.ascontiguousarray(x).reshape(-1), y)
+    return y.reshape(x.shape[0], rows)
+
+
+@pytest.fixture(scope="module")
+def team() -> _native.Team:
+    return _native.Team(2)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("row", FORMATS, ids=lambda row: row.name)
+@pytest.mark.parametrize("rows", [8, 37])
+def test_product_against_numpy(row: QuantFormat, table: str, rows: int, team: _native.Team) -> None:
+    data = random_weights(row, rows, seed=row.gguf_id)
+    weights = dequantize(row, data, rows * COLUMNS).reshape(rows, COLUMNS).astype(np.float64)
+    x = np.random.default_rng(1).normal(size=(7, COLUMNS)).astype(np.float32)
+    got = product(table, _native.pack(row.gguf_id, data, rows, COLUMNS, team), x, rows)
+    fed = x if row.is_float else quantised_input(x)
+    want = fed.astype(np.float64) @ weights.T
+    # An error is judged against the size of what was summed: |x| . |w|.
+    size = np.abs(fed).astype(np.float64) @ np.abs(weights).T
+    budget = PRODUCT_FLOAT if row.name in ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0") else PRODUCT_SCALES
+    assert (np.abs(got - want) / size).max() < budget
+
+
+@pytest.mark.parametrize("row", FORMATS, ids=lambda row: row.name)
+def test_tables_agree(row: QuantFormat, team: _native.Team) -> None:
+    rows = 40
+    packed = _native.pack(row.gguf_id, random_weights(row, rows, seed=7), rows, COLUMNS, team)
+    x = np.random.default_rng(2).normal(size=(9, COLUMNS)).astype(np.float32)
+    results = {table: product(table, packed, x, rows) for table in TABLES}
+    spread = np.abs(results["reference"]).max()
+    for result in results.values():
+        assert np.abs(result - results["reference"]).max() < PRODUCT_TABLES * spread
+    if "avx512vnni" in results:
+        np.testing.assert_array_equal(results["avx512vnni"], results["avx2"])
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("row", FORMATS, ids=lambda row: row.name)
+def test_a_token_alone_and_in_company(row: QuantFormat, table: str, team: _native.Team) -> None:
+    rows = 16
+    packed = _native.pack(row.gguf_id, random_weights(row, rows, seed=3), rows, COLUMNS, team)
+    x = np.random.default_rng(4).normal(size=(11, COLUMNS)).astype(np.float32)
+    together = product(table, packed, x, rows)
+    alone = np.concatenate([product(table, packed, x[t : t + 1], rows) for t in range(11)])
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_packing_does_not_depend_on_threads(threads: int) -> None:
+    row = BY_NAME["Q6_K"]
+    data = random_weights(row, 64, seed=9)
+    x = np.random.default_rng(5).normal(size=(1, COLUMNS)).astype(np.float32)
+    one, other = (_native.pack(row.gguf_id, data, 64, COLUMNS, _native.Team(n)) for n in (2, threads))
+    np.testing.assert_array_equal(product("reference", one, x, 64), product("reference", other, x, 64))
+
+
+def test_extreme_scales_survive_packing(team: _native.Team) -> None:
+    """Products of two stored scales may lie outside float16; one power of two for the matrix brings them in."""
+    row = BY_NAME["MXFP4"]
+    for exponent in (20, 127, 230):
+        data = random_weights(row, 8, seed=11)
+        data.reshape(-1, row.qblock_bytes)[:, 0] = exponent
+        weights = dequantize(row, data, 8 * COLUMNS).reshape(8, COLUMNS).astype(np.float64)
+        x = np.random.default_rng(6).normal(size=(1, COLUMNS)).astype(np.float32)
+        got = product(TABLES[0], _native.pack(row.gguf_id, data, 8, COLUMNS, team), x, 8)
+        want = quantised_input(x).astype(np.float64) @ weights.T
+        assert np.abs(got - want).max() < PRODUCT_SCALES * np.abs(want).max()
+
+
+def test_bad_shapes_are_refused(team: _native.Team) -> None:
+    with pytest.raises(ValueError, match="groups of 32"):
+        _native.pack(8, np.zeros(34 * 5, np.uint8), 5, 33, team)
+    with pytest.raises(ValueError, match="unknown tensor type"):
+        _native.pack(99, np.zeros(64, np.uint8), 2, 32, team)
+    with pytest.raises(ValueError, match="do not divide"):
+        _native.pack(0, np.zeros(10, np.uint8), 3, 1, team)
