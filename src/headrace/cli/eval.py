@@ -45,7 +45,6 @@ def add_parser(subparsers: Any) -> None:
 
 def run_ppl(args: argparse.Namespace) -> int:
     import time
-    from dataclasses import asdict
 
     from tqdm import tqdm
 
@@ -73,8 +72,18 @@ def run_ppl(args: argparse.Namespace) -> int:
     if args.json != "-":
         _print(result, len(windows), args.window, elapsed_s)
     if args.json is not None:
-        facts = {"model": args.model, "text": args.text, "window": args.window, "num_windows": len(windows)}
-        write_json(args.json, facts | asdict(result) | {"elapsed_s": elapsed_s})
+        values = {
+            "model": args.model,
+            "text": args.text,
+            "window": args.window,
+            "num_windows": len(windows),
+            "num_scored": result.num_scored,
+            "perplexity": result.value,
+            "standard_error": result.standard_error,
+            "mean_nll": result.mean_nll,
+            "elapsed_s": elapsed_s,
+        }
+        write_json(args.json, values)
     return 0
 
 

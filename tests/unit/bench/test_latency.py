@@ -13,7 +13,7 @@ from headrace.bench.host import this_host
 from headrace.bench.latency import Latency, LatencyPlan, RequestTiming, measure_latency, time_request
 from headrace.bench.latency_report import LatencyReport, report_lines
 from headrace.bench.launch import measure_launch, time_launch
-from headrace.bench.spread import Spread, spread_of
+from headrace.bench.spread import spread_of
 from headrace.core.config import EngineConfig
 from headrace.core.errors import ConfigError, HeadraceError
 from headrace.core.events import Failed, Finished, Sink, TokenEvent
@@ -76,7 +76,7 @@ def test_a_plan_names_the_bad_value(field: str) -> None:
 def measure(backend: FakeBackend, plan: LatencyPlan) -> tuple[Latency, int]:
     engine = Engine(backend, EngineConfig())
     engine.start()
-    heard = []
+    heard: list[None] = []
     try:
         latency = measure_latency(engine.submit, plan, backend.info.vocab_size, lambda: heard.append(None))
     finally:
@@ -85,7 +85,7 @@ def measure(backend: FakeBackend, plan: LatencyPlan) -> tuple[Latency, int]:
 
 
 def test_latency_of_an_engine_with_a_known_step() -> None:
-    """Sleeping never ends early, so a step's 2 ms are a hard floor of every time and ceiling of every rate."""
+    """Sleeping never ends early: a step's 2 ms are the floor of every time and the ceiling of every rate."""
     step_s = 0.002
     plan = LatencyPlan(prompt_tokens=20, output_tokens=5, repetitions=3)
     backend = FakeBackend(step_s=step_s)
@@ -101,11 +101,13 @@ def test_latency_of_an_engine_with_a_known_step() -> None:
 
 
 def test_spread() -> None:
-    assert spread_of([3.0, 1.0, 2.0]) == Spread(p50=2.0, p99=pytest.approx(2.98), low=1.0, high=3.0, count=3)
+    spread = spread_of([3.0, 1.0, 2.0, 2.0])
+    assert (spread.p50, spread.low, spread.high, spread.count) == (2.0, 1.0, 3.0, 4)
+    assert spread.p99 == pytest.approx(2.97)
 
 
 def test_launch_is_timed_to_the_first_byte() -> None:
-    heard = []
+    heard: list[None] = []
     late_end = [sys.executable, "-S", "-c", "import time; print('x', flush=True); time.sleep(1)"]
     spread = measure_launch(late_end, 1, lambda: heard.append(None))
     assert spread.high < 1
