@@ -28,9 +28,10 @@ struct TopEntry { int32_t token; float logprob; };
 double uniform(uint64_t seed, uint64_t position);
 
 // Draw from logits (num_vocab,), which are changed in place. Order: bias, penalties, temperature, top-k,
-// top-p, min-p. Scratch grows as needed and is reused.
+// top-p, min-p. Scratch grows as needed and is reused. -1: every logit is -inf or NaN.
 int32_t draw_token(float* logits, int32_t num_vocab, const Draw& draw, std::vector<TopEntry>& scratch);
 
 // log-softmax value of `token` and the num_top most likely tokens (ties: lower id first) of untouched logits.
+// Where fewer than num_top logits are numbers, the remaining entries have token -1.
 float log_probabilities(const float* logits, int32_t num_vocab, int32_t token, int32_t num_top, TopEntry* top);
 }  // namespace headrace

@@ -65,7 +65,6 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
     """Launches and bandwidth come first, while this process holds no model and runs no threads."""
     from tqdm import tqdm
 
-    from headrace import _native
     from headrace.bench.host import this_host
     from headrace.bench.latency import LatencyPlan, measure_latency
     from headrace.bench.latency_report import LatencyReport
@@ -74,6 +73,7 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
     from headrace.core.machine import this_machine
     from headrace.engine.build import load_backend
     from headrace.engine.loop import Engine
+    from headrace.kernels.cpu.bandwidth import read_bandwidth
     from headrace.runner.backends.cpu import CpuBackend
 
     plan = LatencyPlan(
@@ -86,7 +86,7 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
         bar.set_description_str("launching")
         launch = measure_launch(_launch_command(args.model, num_threads), NUM_LAUNCHES, bar.update)
         bar.set_description_str("reading memory")
-        bandwidth = _native.read_bandwidth(num_threads, BANDWIDTH_BYTES, BANDWIDTH_S)
+        bandwidth = read_bandwidth(num_threads, BANDWIDTH_BYTES, BANDWIDTH_S)
         bar.update()
         bar.set_description_str("loading")
         loaded = load_backend(args.model, config)
