@@ -98,6 +98,11 @@ CASES: dict[str, tuple[bytes, str, str]] = {
         "s",
         "leaves the file",
     ),
+    "last of many array items past the end": (
+        build([("s", array(STRING, ["abc"] * 300))], [], alignment=1)[:-1],
+        "s",
+        "string 299, its last, leaves the file",
+    ),
     # Metadata that is not what the format allows
     "array of arrays": (with_pair("s", struct.pack("<IIQ", ARRAY, ARRAY, 1)), "s", "array of arrays"),
     "nested 1000 deep": (
@@ -218,6 +223,15 @@ def test_count_limit(tmp_path: Path) -> None:
     outcomes, peak_bytes = open_all(tmp_path)
     outcomes["many.gguf"].assert_refused("s", f"where at most {MAX_STRINGS} can be")
     assert peak_bytes < MAX_PEAK_BYTES
+
+
+def test_half_a_million_empty_strings(tmp_path: Path) -> None:
+    """What defeats the quick way over strings must not cost more than going one by one."""
+    count = 1 << 19
+    (tmp_path / "zeros.gguf").write_bytes(build([("s", array(STRING, [], count))], []) + bytes(8 * count))
+    outcomes, _ = open_all(tmp_path)
+    assert outcomes["zeros.gguf"].kind == "opened"
+    assert outcomes["zeros.gguf"].seconds < 4
 
 
 def test_directory_fifo_and_absent_file(tmp_path: Path) -> None:
