@@ -5,7 +5,6 @@ are cut into steps and rows, each place's log probabilities are those of one ful
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from tiny_models import TINY_MODELS, VOCAB, oracle_logits, save_gguf, save_hf
 
 from budgets import LOGPROB_CPU, LOGPROB_REFERENCE
 from headrace.core.plan import Backend, OutputPlan, RowPlan, StepPlan
+from headrace.runner.backends.cpu import load_cpu_backend
 from headrace.runner.backends.reference import load_reference_backend
 from headrace.weights.checkpoint import Checkpoint
 from headrace.weights.open import open_checkpoint
@@ -44,10 +44,6 @@ def _reference(checkpoint: Checkpoint) -> Backend:
 
 
 def _cpu(checkpoint: Checkpoint) -> Backend:
-    if find_spec("headrace.runner.backends.cpu") is None:
-        pytest.skip("the native backend is not built yet")
-    from headrace.runner.backends.cpu import load_cpu_backend
-
     return load_cpu_backend(checkpoint, num_threads=2, max_model_len=MAX_MODEL_LEN, kv_cache_bytes=4 << 20)
 
 

@@ -154,7 +154,7 @@ def tiny_model(name: str) -> Any:
             elif key.endswith("bias"):
                 value.normal_(0.0, 0.5)
             else:
-                value.normal_(0.0, 1.5 * value.shape[-1] ** -0.5)
+                value.normal_(0.0, value.shape[-1] ** -0.5)
     return model
 
 

@@ -5,7 +5,7 @@ these keys, gives them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict
 
 import numpy as np
@@ -191,7 +191,15 @@ def _vocab_size(checkpoint: Checkpoint, geometry: Geometry) -> int:
     if len(stored.shape) != 2 or stored.shape[1] != geometry.d_model:
         message = f"tensor has shape {stored.shape}; its rows must be {geometry.d_model} wide"
         raise ModelFileError(checkpoint.path, "token_embd.weight", message)
+    _check_tokens(checkpoint, stored.shape[0])
     return stored.shape[0]
+
+
+def _check_tokens(checkpoint: Checkpoint, num_rows: int) -> None:
+    tokens = checkpoint.metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, Sized) and len(tokens) > num_rows:
+        message = f"{len(tokens)} tokens, but token_embd.weight has rows for {num_rows}"
+        raise ModelFileError(checkpoint.path, "tokenizer.ggml.tokens", message)
 
 
 def _check_value_length(fields: Fields, geometry: Geometry) -> None:

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan that breaks the contract between engine and runner is refused with the row and the breach."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.core.plan import BackendInfo, DrawPlan, OutputPlan, RowPlan, StepPlan
+from headrace.runner.plan_check import check_plan
+
+INFO = BackendInfo(vocab_size=100, max_model_len=16, block_size=4, num_blocks=8)
+DRAW = DrawPlan(
+    temperature=0.0,
+    top_k=0,
+    top_p=1.0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    presence_penalty=0.0,
+    frequency_penalty=0.0,
+    seed=0,
+    position=0,
+    logit_bias=(),
+    history=(),
+    num_prompt=0,
+)
+
+
+def row(
+    *,
+    sequence_id: int = 1,
+    tokens: tuple[int, ...] = (1, 2, 3),
+    num_computed: int = 3,
+    block_ids: tuple[int, ...] = (7, 0),
+    outputs: tuple[OutputPlan, ...] = (),
+) -> RowPlan:
+    return RowPlan(sequence_id, tokens, num_computed, block_ids, outputs)
+
+
+def test_a_sound_plan_passes() -> None:
+    outputs = (OutputPlan(0, None, 99, 0), OutputPlan(2, None, 5, 20), OutputPlan(2, DRAW, None, -1))
+    shared = row(sequence_id=2, num_computed=4, tokens=(9,), block_ids=(7, 3, 4))
+    check_plan(StepPlan((row(num_computed=4, outputs=outputs), shared)), INFO)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (row(tokens=()), "no token"),
+        (row(num_computed=-1), "num_computed"),
+        (row(tokens=(1, 100)), "outside 0 .. 99"),
+        (row(tokens=(-1,)), "outside 0 .. 99"),
+        (row(num_computed=14, block_ids=(1, 2, 3, 4, 5)), "limit of 16"),
+        (row(block_ids=(7,)), "has 1 blocks and needs 2"),
+        (row(block_ids=()), "has 0 blocks and needs 2"),
+        (row(block_ids=(7, 8)), "outside 0 .. 7"),
+        (row(block_ids=(-1, 7)), "outside 0 .. 7"),
+        (row(outputs=(OutputPlan(3, None, 5, 0),)), "output index 3"),
+        (row(outputs=(OutputPlan(1, None, 5, 0), OutputPlan(0, None, 5, 0))), "output index 0"),
+        (row(outputs=(OutputPlan(0, None, None, 0),)), "either draws or scores"),
+        (row(outputs=(OutputPlan(2, DRAW, 5, 0),)), "either draws or scores"),
+        (row(outputs=(OutputPlan(1, DRAW, None, 0),)), "at its last token"),
+        (row(outputs=(OutputPlan(2, DRAW, None, 0),) * 2), "may draw once"),
+        (row(outputs=(OutputPlan(0, None, 100, 0),)), "target 100"),
+        (row(outputs=(OutputPlan(0, None, 5, -2),)), "num_top"),
+    ],
+)
+def test_a_breach_is_named(broken: RowPlan, message: str) -> None:
+    with pytest.raises(ValueError, match=f"sequence 1: .*{message}"):
+        check_plan(StepPlan((broken,)), INFO)
+
+
+def test_two_rows_may_not_write_one_block() -> None:
+    with pytest.raises(ValueError, match="sequence 2: writes block 0, as sequence 1 does"):
+        check_plan(StepPlan((row(), row(sequence_id=2, block_ids=(6, 0)))), INFO)
