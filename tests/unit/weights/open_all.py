@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run as a program: open every entry of a folder under a memory limit and print, as JSON, what came of
-each, in how many seconds of CPU time (others may be busy), and the process's peak memory. Reads all bytes of whatever opens."""
+each, in how many seconds of CPU time (others may be busy), and the peak memory. Reads what opens."""
 
 from __future__ import annotations
 
