@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         "latency",
         help="one request at a time",
         description="Time one request at a time: reading the prompt, making tokens, and the launch of a "
-        "fresh process up to its first token; and compare with how fast this machine reads memory.",
+        "fresh\nprocess up to its first token; and compare with how fast this machine reads memory.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         "ppl",
         help="perplexity on a text",
         description="Perplexity on a text, by the convention of llama.cpp's tool: the second half of each "
-        "window is scored.",
+        "window\nis scored.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

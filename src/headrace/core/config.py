@@ -36,11 +36,10 @@ class ModelConfig:
 
     backend: BackendName = "cpu"  # "reference" is the numpy definition: slow, for checking
     num_threads: int | None = None  # None: one for each physical core this process may use
-    max_model_len: int | None = (
-        None  # tokens of prompt and output together; None: what model and memory allow
-    )
+    # Tokens of prompt and output together; None: what model and memory allow.
+    max_model_len: int | None = None
     kv_cache_bytes: int | None = None  # None: a quarter of the free memory, or less if less can be used
-    engine: EngineConfig = field(default_factory=EngineConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)  # the limits of one step
 
     def __post_init__(self) -> None:
         if self.backend not in ("cpu", "reference"):

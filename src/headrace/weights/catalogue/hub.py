@@ -70,14 +70,15 @@ class HubRemote:
         return Fetched(names, self.path, size, found if len(names) == 1 else None)
 
     def _fetch_file(self, file: HubFile, folder: Path, demanded: str | None, show: bool) -> str:
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub import get_token, hf_hub_url
 
         target = folder / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         url = hf_hub_url(self.repo, file.name, revision=self.commit)
         magic = b"GGUF" if file.name.lower().endswith(".gguf") else b""
-        download(Wanted(url, target, magic, build_hf_headers()), show)
+        token = get_token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        download(Wanted(url, target, magic, headers), show)
         found, size = hash_file(target), target.stat().st_size
         if size != file.size_bytes or any(s not in (None, found) for s in (file.sha256, demanded)):
             target.unlink()
