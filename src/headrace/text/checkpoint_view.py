@@ -63,6 +63,8 @@ class TokenizerFields:
             return None
         if isinstance(value, (str, np.ndarray)) or not isinstance(value, Sequence):
             raise self.fail(key, f"must be an array of strings, is {type(value).__name__}")
+        if isinstance(value, (list, tuple)) and not all(isinstance(text, str) for text in value):
+            raise self.fail(key, "must be an array of strings, holds others")
         return value
 
     def numbers(self, key: str, count: int) -> npt.NDArray[np.generic] | None:

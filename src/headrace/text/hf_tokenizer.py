@@ -15,7 +15,7 @@ from headrace.text import byte_alphabet, sentencepiece
 from headrace.text.checkpoint_view import HasMetadata
 from headrace.text.end_tokens import end_ids
 from headrace.text.json_file import read_json_object
-from headrace.text.tokenizer import Tokenizer, Vocabulary
+from headrace.text.tokenizer import Place, Tokenizer, Vocabulary
 
 if TYPE_CHECKING:
     import tokenizers
@@ -26,14 +26,14 @@ CONFIG = "tokenizer_config.json"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HfEncoder:
-    """Two of the same, because some kinds put a space before a text's first word only: `inner` is for
-    text behind a control token."""
+    """Two of the same, because some kinds put a space before the first text only: `inner` is for text
+    behind a control token."""
 
     first: tokenizers.Tokenizer
     inner: tokenizers.Tokenizer
 
-    def encode(self, text: str, *, at_start: bool) -> list[int]:
-        engine = self.first if at_start else self.inner
+    def encode(self, text: str, place: Place) -> list[int]:
+        engine = self.first if place is Place.START else self.inner
         return engine.encode(text, add_special_tokens=False).ids
 
 

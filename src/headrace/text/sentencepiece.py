@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from headrace.text.tokenizer import Place
+
 SPACE = "▁"  # stands for a space in token texts
 MAX_REMEMBERED = 1 << 16  # words whose tokens are kept
 MAX_REMEMBERED_CHARS = 32
@@ -61,16 +63,16 @@ class SentencePieceEncoder:
         self._word_start = _word_start(ids)
         self._remembered: dict[str, list[int]] = {}  # a cache: what is in it never changes a result
 
-    def encode(self, text: str, *, at_start: bool) -> list[int]:
+    def encode(self, text: str, place: Place) -> list[int]:
         tokens: list[int] = []
-        for word in self._word_start.split(self._spell(text)):
+        for word in self._word_start.split(self._spell(text, place)):
             tokens += self._word_ids(word)
         return tokens if self._byte_ids is not None else self._join_unknown(tokens)
 
-    def _spell(self, text: str) -> str:
+    def _spell(self, text: str, place: Place) -> str:
         if self._spaces.removes_extra:
             text = re.sub(" +", " ", text.strip(" "))
-        if self._spaces.adds_prefix and text:
+        if self._spaces.adds_prefix and place is not Place.INSIDE and text:
             text = " " + text
         return text.replace(" ", SPACE)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles and runs a chat template, which is code from a model file, in jinja2's sandbox: it reaches
-nothing but the values it is given, and what it writes and builds is bounded in size."""
+nothing but the values it is given. What it writes is bounded in size, and so are the usual ways to build
+large values (not all: a file that means to cost memory can)."""
 
 from __future__ import annotations
 
@@ -29,13 +30,15 @@ class RaisedByTemplate(TemplateError):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"*", "**", "%", "<<"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" and not (abs(left) <= 1e9 and abs(right) <= 64):
             raise SecurityError("a power that is too large")
         if operator == "%":
             _check_layout(left)
+        if operator == "+" and hasattr(left, "__len__") and hasattr(right, "__len__"):
+            _bound(len(left) + len(right))
         if operator == "*":
             for one, other in ((left, right), (right, left)):
                 if isinstance(one, int) and hasattr(other, "__len__"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from headrace.core.errors import RequestError
@@ -13,12 +14,18 @@ from headrace.text.checkpoint_view import HasMetadata
 from headrace.text.markers import MarkerSplitter
 
 
+class Place(Enum):
+    """What stands before a piece of text: kinds of vocabulary differ in where they add a space."""
+
+    START = "nothing"
+    AFTER_CONTROL = "a control token"
+    INSIDE = "text"
+
+
 class Encoder(Protocol):
     """Plain text to ids; knows no control tokens."""
 
-    def encode(self, text: str, *, at_start: bool) -> list[int]:
-        """`at_start`: nothing but tokens stands before this text."""
-        ...
+    def encode(self, text: str, place: Place) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -60,7 +67,8 @@ class Tokenizer:
         self._piece_bytes = piece_bytes
         markers = {**vocabulary.literal, **vocabulary.control}
         self._control_ids = frozenset(vocabulary.control.values()) - vocabulary.shown
-        self._as_written = frozenset(markers.values())
+        self._literal_ids = frozenset(vocabulary.literal.values())
+        self._written = {token: text for text, token in markers.items()}
         self._literals = MarkerSplitter(vocabulary.literal)
         self._markers = MarkerSplitter(markers)
         self._bytes: dict[int, bytes] = {}  # a cache of token_bytes
@@ -92,29 +100,25 @@ class Tokenizer:
         Raises RequestError for text that is no valid Unicode.
         """
         check_unicode(text, param="prompt")
-        splitter = self._markers if parse_special else self._literals
-        ids = self.encode_pieces(list(splitter.split(text)))
+        ids = self.encode_pieces(self.split_markers(text) if parse_special else [text])
         return self.with_bos(ids) if (self.adds_bos if add_bos is None else add_bos) else ids
 
     def encode_pieces(self, pieces: Sequence[str | int]) -> list[int]:
         """Ids of plain text with token ids in between. Neighbouring texts must have been joined."""
         ids: list[int] = []
-        at_start = True
-        for place, piece in enumerate(pieces):
+        for number, piece in enumerate(pieces):
             if isinstance(piece, int):
                 ids.append(piece)
                 continue
-            text = self._swallow_spaces(piece, pieces[place - 1 : place], pieces[place + 1 : place + 2])
-            if text:
-                ids += self._encode_plain(text, at_start)
-                at_start = False
+            text = self._swallow_spaces(piece, pieces[number - 1 : number], pieces[number + 1 : number + 2])
+            ids += self._encode_plain(text, Place.AFTER_CONTROL if number else Place.START)
         return ids
 
-    def _encode_plain(self, text: str, at_start: bool) -> list[int]:
+    def _encode_plain(self, text: str, place: Place) -> list[int]:
         ids: list[int] = []
         for piece in self._literals.split(text):
-            ids += [piece] if isinstance(piece, int) else self._encoder.encode(piece, at_start=at_start)
-            at_start = False
+            ids += [piece] if isinstance(piece, int) else self._encoder.encode(piece, place)
+            place = Place.INSIDE
         return ids
 
     def _swallow_spaces(self, text: str, before: Sequence[str | int], after: Sequence[str | int]) -> str:
@@ -130,11 +134,11 @@ class Tokenizer:
         return [self.bos_id, *ids]
 
     def split_markers(self, text: str) -> list[str | int]:
-        """Text cut at control tokens (ids) and no others."""
+        """Text cut at control tokens (ids), not at literal ones, which `encode_pieces` finds itself."""
         pieces: list[str | int] = []
         done = 0
         for start, end, token in self._markers.find(text):
-            if self.is_control(token):
+            if token not in self._literal_ids:
                 pieces += [text[done:start], token]
                 done = end
         return [piece for piece in [*pieces, text[done:]] if piece != ""]
@@ -152,7 +156,8 @@ class Tokenizer:
         known = self._bytes.get(token)
         if known is None:
             text = self.token_text(token)
-            known = text.encode() if token in self._as_written else self._piece_bytes(text)
+            written = self._written.get(token)
+            known = self._piece_bytes(text) if written is None else written.encode()
             self._bytes[token] = known
         return known
 

@@ -4,7 +4,7 @@ else: ids are easy to work out by hand."""
 
 from __future__ import annotations
 
-from headrace.text.tokenizer import Tokenizer, Vocabulary
+from headrace.text.tokenizer import Place, Tokenizer, Vocabulary
 
 BOS, END = 256, 257
 PIECES = ("ab", "HIJ", "KLMN", "Wed", "nesday", " the", "\n\n")  # ids 258, 259, ...
@@ -15,7 +15,7 @@ VOCAB_SIZE = len(TEXTS)
 class ByteEncoder:
     """Bytes only, never the longer pieces."""
 
-    def encode(self, text: str, *, at_start: bool) -> list[int]:
+    def encode(self, text: str, place: Place) -> list[int]:
         return list(text.encode())
 
 
