@@ -4,7 +4,6 @@ agrees with it."""
 
 from __future__ import annotations
 
-import logging
 from typing import TypedDict
 
 from fastapi import FastAPI
@@ -13,8 +12,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from headrace.core.errors import EngineStopped, HeadraceError, RequestError
-
-_log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # nobody sees it but a log
@@ -70,8 +67,7 @@ def add_error_routes(app: FastAPI) -> None:
         return JSONResponse({"error": body}, error.status_code, error.headers)
 
     async def unforeseen(_: Request, error: Exception) -> JSONResponse:
-        _log.error("a route raised", exc_info=error)
-        return error_response(error)
+        return error_response(error)  # and the HTTP server logs it
 
     async def left(_: Request, __: Exception) -> Response:
         return Response(status_code=CLIENT_LEFT)

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 
 from headrace.api.openai.chat_fields import ChatFields
-from headrace.api.openai.messages import Message, check_continuable, num_chars_of, parse_messages
+from headrace.api.openai.messages import Message, check_continuable, parse_messages, text_of
 from headrace.api.openai.prompts import Prompt, beside_loop_if_long, check_could_fit
 from headrace.api.served_model import ServedModel
 from headrace.core.errors import RequestError
@@ -27,13 +27,13 @@ async def encode_chat(fields: ChatFields, model: ServedModel) -> Prompt:
         )
     messages = parse_messages(fields.messages)
     encode = functools.partial(_encode, model.chat_template, messages, fields)
-    num_chars = num_chars_of(messages)
+    text = text_of(messages)
 
     def work() -> Prompt:
-        check_could_fit(num_chars, model, "messages")
+        check_could_fit(text, model, "messages")
         return Prompt(ids=tuple(encode()), text=None)
 
-    return await beside_loop_if_long(num_chars, work)
+    return await beside_loop_if_long(len(text), work)
 
 
 def _encode(template: ChatTemplate, messages: list[Message], fields: ChatFields) -> list[int]:

@@ -46,6 +46,6 @@ async def _call_of(fields: CompletionFields, model: ServedModel) -> Call:
     """Everything that can be checked without the engine."""
     model.check_name(fields.model)
     params = completion_params(fields)
-    given = parse_prompts(fields.prompt)
+    given = parse_prompts(fields.prompt, model.max_model_len)
     prompts = await encode_prompts(given, model, add_special_tokens=fields.add_special_tokens is not False)
     return make_call("cmpl", fields, model, prompts, params)

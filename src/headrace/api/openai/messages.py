@@ -31,9 +31,9 @@ def parse_messages(value: object) -> list[Message]:
     return [_message(f"messages[{i}]", item) for i, item in enumerate(value)]
 
 
-def num_chars_of(messages: Sequence[Message]) -> int:
-    """Roughly, and never less than the contents have."""
-    return sum(len(str(message.get("content"))) for message in messages)
+def text_of(messages: Sequence[Message]) -> str:
+    """Roughly what they say, to judge its length before templating."""
+    return "".join(str(message.get("content")) for message in messages)
 
 
 def check_continuable(messages: Sequence[Message]) -> None:

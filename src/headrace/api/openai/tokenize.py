@@ -14,7 +14,7 @@ from headrace.api.http.body import read_json_object
 from headrace.api.openai.chat_fields import ChatFields
 from headrace.api.openai.chat_prompt import encode_chat
 from headrace.api.openai.fields import Fields, parse_fields
-from headrace.api.openai.prompts import encode_text
+from headrace.api.openai.prompts import encode_prompts
 from headrace.api.openai.schema import body_schema
 from headrace.api.outputs import name_of
 from headrace.api.readiness import Readiness
@@ -74,8 +74,9 @@ async def _encode(fields: TokenizeFields, model: ServedModel) -> tuple[int, ...]
     if (fields.prompt is None) == (fields.messages is None):
         raise RequestError("Send either prompt or messages", param="prompt")
     if fields.prompt is not None:
-        add_bos = False if fields.add_special_tokens is False else None
-        return (await encode_text(fields.prompt, model, add_bos=add_bos)).ids
+        adds_special = fields.add_special_tokens is not False
+        (prompt,) = await encode_prompts([fields.prompt], model, add_special_tokens=adds_special)
+        return prompt.ids
     chat = ChatFields(
         messages=fields.messages,
         add_generation_prompt=fields.add_generation_prompt,
