@@ -122,6 +122,14 @@ def test_native_draws_what_the_twin_draws_from_a_large_vocabulary(spread: float)
         assert draw_native(logits, draw) == twin.draw_token(logits, draw), draw
 
 
+@pytest.mark.parametrize(("top_p", "num_kept"), [(0.25, 1), (0.5, 2), (0.50001, 3), (0.75, 3)])
+def test_an_exact_top_p_is_reached_not_passed(top_p: float, num_kept: int) -> None:
+    """Four equal tokens have 1/4 each: sums and limits are exact, and the lower ids stay."""
+    logits = np.zeros(4, dtype=np.float32)
+    drawn = {draw_native(logits, replace(PLAIN, top_p=top_p, position=i)) for i in range(200)}
+    assert drawn == set(range(num_kept))
+
+
 def test_uniform_has_the_same_bits() -> None:
     rng = np.random.default_rng(0)
     for seed, position in rng.integers(0, 2**64, (2000, 2), dtype=np.uint64):
