@@ -72,6 +72,13 @@ def test_bench_latency(smollm2_path: Path, tmp_path: Path, capsys: pytest.Captur
     assert "launch to first token, s" in out
 
 
-def test_bench_latency_refuses_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "latency", "smollm2", "--output-tokens", "1"]) == 1
+def test_bench_latency_of_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "latency", str(tmp_path / "no.gguf")]) == 1
+    error = capsys.readouterr().err
+    assert "no.gguf" in error
+    assert "ended with status" not in error
+
+
+def test_bench_latency_refuses_sizes(smollm2_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "latency", str(smollm2_path), "--output-tokens", "1"]) == 1
     assert "output_tokens must be at least 2" in capsys.readouterr().err

@@ -75,7 +75,9 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
     from headrace.engine.loop import Engine
     from headrace.kernels.cpu.bandwidth import read_bandwidth
     from headrace.runner.backends.cpu import CpuBackend
+    from headrace.weights import catalogue
 
+    catalogue.resolve(args.model)  # a model that is not here is an error now, not in the launched process
     plan = LatencyPlan(
         prompt_tokens=args.prompt_tokens, output_tokens=args.output_tokens, repetitions=args.repetitions
     )
