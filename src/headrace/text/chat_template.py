@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import ConfigError, ModelFileError, RequestError
 from headrace.text.checkpoint_view import HasMetadata
-from headrace.text.control_guard import ControlGuard, all_texts, map_strings
+from headrace.text.control_guard import ControlGuard, ControlTexts, all_texts, map_strings
 from headrace.text.messages import PARAM, normalise_messages, plain_value
 from headrace.text.tokenizer import Tokenizer
 
@@ -63,9 +63,8 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self._render_plain = _compile(source)
         self._render_tools = self._render_plain if tool_source is None else _compile(tool_source)
-        self._own_characters = set(source + (tool_source or ""))
-        for text in tokenizer.vocabulary.control:
-            self._own_characters.update(text)
+        self._control = ControlTexts(tokenizer.vocabulary.control)
+        self._own_characters = frozenset(source + (tool_source or ""))
         named = {"bos_token": tokenizer.bos_id, "eos_token": _main_end(tokenizer)}
         self._special = {
             name: "" if token is None else tokenizer.token_text(token) for name, token in named.items()
@@ -98,7 +97,7 @@ class ChatTemplate:
             {name: plain_value(f"chat_template_kwargs.{name}", v) for name, v in template_kwargs.items()},
         )
         texts = conversation.texts()
-        guard = ControlGuard(self._tokenizer.vocabulary.control, self._own_characters.union(*texts))
+        guard = ControlGuard(self._control, self._own_characters.union(*texts))
         options = _Options(add_generation_prompt and not continue_final_message, continue_final_message)
         pieces = self._pieces(conversation.mapped(guard.break_up, guard.break_role), options, guard)
         if any(map(guard.may_forge, texts)):

@@ -6,7 +6,7 @@ caller's, in which it is ten characters."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 
 from headrace.text.markers import MarkerSplitter
 
@@ -16,6 +16,17 @@ _PRIVATE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10
 KNOWN_ROLES = frozenset(
     {"system", "user", "assistant", "tool", "developer", "function", "model", "ipython", "context"}
 )
+
+
+class ControlTexts:
+    """The texts of a vocabulary's control tokens, prepared once for looking them up in callers' text."""
+
+    def __init__(self, control: Mapping[str, int]) -> None:
+        self.edges = "".join(sorted({edge for text in control for edge in (text[:1], text[-1:])}))
+        self.edge = re.compile(f"[{re.escape(self.edges)}]") if self.edges else None
+        self.markers = MarkerSplitter(control)
+        self.insides = "\n".join(text[1:-1] for text in control)
+        self.characters = frozenset("".join(control))
 
 
 class ControlGuard:
@@ -28,35 +39,33 @@ class ControlGuard:
     piece of rendered text.
 
     Args:
-        control: texts of the control tokens and their ids.
+        control: the control tokens.
         taken: characters in use anywhere in the caller's strings and the template.
     """
 
-    def __init__(self, control: Mapping[str, int], taken: set[str]) -> None:
-        edges = sorted({edge for text in control for edge in (text[:1], text[-1:]) if edge})
-        free = _free_characters(taken)
+    def __init__(self, control: ControlTexts, taken: Set[str]) -> None:
+        self._control = control
+        free = _free_characters(taken | control.characters)
         self.mark = next(free)
-        stand_ins = dict(zip(edges, free, strict=False))
+        stand_ins = dict(zip(control.edges, free, strict=False))
         self._neutral = str.maketrans(stand_ins)
         self._restoring = str.maketrans({self.mark: "", **{new: old for old, new in stand_ins.items()}})
-        self._edge = re.compile(f"[{re.escape(''.join(edges))}]") if edges else None
-        self._markers = MarkerSplitter(control)
-        self._insides = "\n".join(text[1:-1] for text in control)
 
     def may_forge(self, text: str) -> bool:
         """Whether a control token could begin or end in this text."""
-        return self._edge is not None and self._edge.search(text) is not None
+        edge = self._control.edge
+        return edge is not None and edge.search(text) is not None
 
     def break_up(self, text: str) -> str:
         if not self.may_forge(text):
             return text
-        starts = [start + 1 for start, _, _ in self._markers.find(text)]
+        starts = [start + 1 for start, _, _ in self._control.markers.find(text)]
         cuts = zip([0, *starts], [*starts, len(text)], strict=True)
         return self.mark.join(text[start:end] for start, end in cuts)
 
     def break_role(self, role: str) -> str:
         """Templates build tokens from roles, as in `<|` + role + `|>`; only known ones may do so."""
-        if role in KNOWN_ROLES or role not in self._insides:
+        if role in KNOWN_ROLES or role not in self._control.insides:
             return role
         return role[:1] + self.mark + role[1:]
 
@@ -91,5 +100,5 @@ def all_texts(value: object) -> Iterator[str]:
             yield from all_texts(item)
 
 
-def _free_characters(taken: set[str]) -> Iterator[str]:
+def _free_characters(taken: Set[str]) -> Iterator[str]:
     return (chr(code) for codes in _PRIVATE for code in codes if chr(code) not in taken)
