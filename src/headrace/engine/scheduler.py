@@ -93,11 +93,10 @@ class Scheduler:
                 preempted.append(victim)
                 draft.give(victim.lease.block_ids)
                 row = self._row(sequence, num_new, draft)
-            if row is None:
-                preempted.append(sequence)
-                draft.give(sequence.lease.block_ids)
-            else:
-                rows.append(row)
+            if row is not None:
+                rows.append(
+                    row
+                )  # else it sits this step out, keeping its blocks until an older one needs them
         return rows, preempted
 
     def _plan_waiting(self, budget: StepBudget, draft: BlockDraft) -> list[RowPlan]:

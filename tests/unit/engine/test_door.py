@@ -57,7 +57,8 @@ def test_too_long(num_prompt: int, max_tokens: int | None, needed: int) -> None:
     ],
 )
 def test_at_the_limit(num_prompt: int, max_tokens: int | None, num_output: int) -> None:
-    serving = driver()
+    """Of the model's length and of all the KV blocks at once."""
+    serving = driver(num_blocks=LIMIT // 4)
     serving.add(request(num_prompt, max_tokens=max_tokens))
     serving.run()
     finished = serving.answers["r", 0].finished

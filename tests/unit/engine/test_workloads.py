@@ -143,6 +143,47 @@ def test_preemption_happens_and_changes_nothing() -> None:
     assert tight.answers == roomy.answers
 
 
+def test_preempted_in_the_middle_of_a_scored_prompt() -> None:
+    """The first answer grows into the second's blocks while the second's prompt is still coming in: places
+    scored before are not scored again."""
+    backend = FakeBackend(vocab_size=VOCAB, max_model_len=MAX_LEN, block_size=1, num_blocks=MAX_LEN)
+    driver = Driver(backend, EngineConfig(max_num_seqs=2, max_num_batched_tokens=3))
+    first = SamplingParams(seed=1, max_tokens=28, ignore_eos=True)
+    second = SamplingParams(seed=2, max_tokens=3, ignore_eos=True, prompt_logprobs=1)
+    workload = [
+        GenerateRequest(request_id="first", prompt_ids=(1,) * 12, params=first),
+        GenerateRequest(request_id="second", prompt_ids=tuple(range(22)), params=second),
+    ]
+    for request in workload:
+        driver.add(request)
+    while not driver.scheduler.num_preemptions:
+        driver.step()
+    computed = [
+        row.num_computed + row.num_new for plan in driver.plans for row in plan.rows if row.sequence_id
+    ]
+    assert 0 < max(computed) < 22, "in the middle"
+    driver.run()
+    alone = FakeBackend(vocab_size=VOCAB, max_model_len=MAX_LEN, block_size=1, num_blocks=MAX_LEN)
+    for request in workload:
+        assert driver.answers[request.request_id, 0] == plain_answer(request, 0, alone, EOS)
+
+
+def test_a_prompt_starts_only_when_all_of_it_fits_beside_the_others() -> None:
+    """A scored prompt advances in chunks of 128 and leaves budget over; the blocks it still needs are not
+    given to whoever comes next, only to be taken back."""
+    backend = FakeBackend(max_model_len=400, block_size=16, num_blocks=30)
+    driver = Driver(backend, EngineConfig(max_num_seqs=4, max_num_batched_tokens=512))
+    scored = SamplingParams(seed=0, max_tokens=1, prompt_logprobs=0)
+    driver.add(GenerateRequest(request_id="scored", prompt_ids=(1,) * 300, params=scored))
+    plain = SamplingParams(seed=0, max_tokens=1)
+    driver.add(GenerateRequest(request_id="plain", prompt_ids=(2,) * 300, params=plain))
+    driver.add(GenerateRequest(request_id="short", prompt_ids=(2,), params=plain))
+    driver.run()
+    assert driver.scheduler.num_preemptions == 0
+    order = [[(row.sequence_id, row.num_new) for row in plan.rows] for plan in driver.plans]
+    assert order == [[(0, 128)], [(0, 128)], [(0, 44)], [(1, 300), (2, 1)]]
+
+
 def test_a_long_prompt_does_not_hold_up_running_answers() -> None:
     """Running sequences get a token in every step while a prompt of ten chunks comes in (case Q5)."""
     backend = FakeBackend(max_model_len=200, num_blocks=100)
