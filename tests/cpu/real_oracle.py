@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 import torch
 import transformers as hf
+from transformers.initialization import no_init_weights
 
 from headrace.weights.checkpoint import Checkpoint, StoredTensor
 
@@ -17,7 +18,9 @@ from headrace.weights.checkpoint import Checkpoint, StoredTensor
 def transformers_twin(checkpoint: Checkpoint) -> Any:
     arch = str(checkpoint.metadata["general.architecture"])
     config = {"llama": _llama_config, "gemma3": _gemma3_config}[arch](_Keys(checkpoint, arch))
-    model = hf.AutoModelForCausalLM.from_config(config).eval()
+    with no_init_weights():  # all are replaced below; drawing them takes seconds
+        model = hf.AutoModelForCausalLM.from_config(config).eval()
+    model.tie_weights()
     names = gguf.get_tensor_name_map(_ARCHS[arch], config.num_hidden_layers)
     used = set()
     with torch.no_grad():

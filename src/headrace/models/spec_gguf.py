@@ -53,6 +53,9 @@ def _llama(checkpoint: Checkpoint, fields: Fields, geometry: Geometry) -> ModelS
     return _plain_spec("llama", checkpoint, geometry, rope, window)
 
 
+# Qwen's GGUF files have no key for its windows, which its published configs leave switched off.
+
+
 def _qwen2(checkpoint: Checkpoint, fields: Fields, geometry: Geometry) -> ModelSpec:
     return _plain_spec("qwen2", checkpoint, geometry, _rope(checkpoint, fields, geometry), None)
 
