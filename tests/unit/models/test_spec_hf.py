@@ -76,9 +76,7 @@ def test_a_null_head_dim_follows_from_the_width() -> None:
 @pytest.mark.parametrize("kind", ["dynamic", "longrope", "su", "mrope"])
 @pytest.mark.parametrize("key", ["rope_type", "type"])
 def test_unknown_rope_types_are_refused_by_name(kind: str, key: str) -> None:
-    with pytest.raises(
-        ModelFileError, match=rf"rope_scaling\.{key}: .*'{kind}'.*: default, linear"
-    ):
+    with pytest.raises(ModelFileError, match=rf"rope_scaling\.{key}: .*'{kind}'.*: default, linear"):
         rope_of(rope_scaling={key: kind, "factor": 2.0})
 
 
