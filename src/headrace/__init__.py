@@ -13,15 +13,15 @@ __all__ = ["LLM", "SamplingParams", "__version__"]
 if TYPE_CHECKING:
     from headrace.api.llm import LLM
     from headrace.core.request import SamplingParams
+else:
 
+    def __getattr__(name: str) -> object:
+        if name == "LLM":
+            from headrace.api.llm import LLM
 
-def __getattr__(name: str) -> object:
-    if name == "LLM":
-        from headrace.api.llm import LLM
+            return LLM
+        if name == "SamplingParams":
+            from headrace.core.request import SamplingParams
 
-        return LLM
-    if name == "SamplingParams":
-        from headrace.core.request import SamplingParams
-
-        return SamplingParams
-    raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+            return SamplingParams
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
