@@ -19,7 +19,8 @@ PERPLEXITY_REAL_MODEL = 5e-3
 # summed exactly; what is left is float32 rounding over the groups.
 PRODUCT_FLOAT = 2e-6
 
-# The same where packing rounds a product of two stored scales to float16 (half a unit in the last of 11 bits).
+# The same where packing rounds a product of two stored scales to float16 (half a unit in the last of
+# 11 bits).
 PRODUCT_SCALES = 5e-4
 
 # Two kernel tables on the same packed matrix, as a share of the largest result: the order of float32 sums.

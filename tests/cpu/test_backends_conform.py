@@ -7,11 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tiny_models import save_gguf
 
 from headrace.runner.backends.cpu import load_cpu_backend
 from headrace.runner.backends.reference import load_reference_backend
 from headrace.weights.open import open_checkpoint
-from tiny_models import save_gguf
 from unit.backend_conformance import check_backend
 
 # One of each architecture; Gemma's windows are shorter than the longest prompt.

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from budgets import PRODUCT_FLOAT, PRODUCT_SCALES, PRODUCT_TABLES
 
+from budgets import PRODUCT_FLOAT, PRODUCT_SCALES, PRODUCT_TABLES
 from headrace import _native
 from headrace.kernels.ref.dequantize import dequantize
 from headrace.weights.formats import BY_NAME, FORMATS, QuantFormat
@@ -120,7 +120,7 @@ def test_packing_does_not_depend_on_threads(threads: int) -> None:
 
 
 def test_extreme_scales_survive_packing(team: _native.Team) -> None:
-    """Products of two stored scales may lie outside float16; one power of two for the matrix brings them in."""
+    """Products of two stored scales may lie outside float16; one power of two a matrix brings them in."""
     row = BY_NAME["MXFP4"]
     for exponent in (20, 127, 230):
         data = random_weights(row, 8, seed=11)

@@ -187,7 +187,7 @@ class _Fusion:
                 raise ValueError(f"the native program has no op for {type(node).__name__} standing alone")
 
     def _sum_after(self, number: int) -> tuple[int, int | None]:
-        """(value written, value added): a node's only reader being a sum, the node can write the sum itself."""
+        """(value written, value added): a node's only reader being a sum, the node can write the sum."""
         readers = self.readers.get(number, [])
         if len(readers) != 1:
             return number, None
