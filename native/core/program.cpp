@@ -16,6 +16,11 @@ constexpr int64_t kOwnPrologue = 4;       // up to so many tokens, each thread p
 constexpr int64_t kHeadsWithTask = 8;     // rows with so few new tokens prepare heads inside their task
 constexpr int64_t kTokensPerTask = 16;    // query tokens of an attention task
 constexpr int64_t kTokensPerChunk = 4;
+constexpr int64_t kTasksPerThread = 4;    // attention tasks enough to keep threads busy without splitting keys
+
+int64_t row_of(const Step& step, int64_t token) {
+  return std::upper_bound(step.row_begin, step.row_begin + step.num_rows + 1, token) - step.row_begin - 1;
+}
 }  // namespace
 
 void Program::Scratch::reserve(int64_t tokens, int64_t columns) {
@@ -128,7 +133,7 @@ void Program::attention(int q, int k, int v, int out, const AttentionShape& shap
   op.eps = eps;
   op.rope = rope;
   op.counter = num_counters_;
-  num_counters_ += 2;
+  num_counters_ += 3;
   record(std::move(op));
 }
 
@@ -190,19 +195,33 @@ void Program::reserve(const Step& step) {
 
 void Program::plan_attention(const Step& step) {
   tasks_.clear();
-  heads_apart_ = false;
   int32_t num_kv_heads = 0;
+  int64_t part_floats = 0, longest = 0, most_new = 0;
   for (const Op& op : body_)
-    if (op.code == Code::Attention) num_kv_heads = std::max(num_kv_heads, op.shape.num_kv_heads);
-  for (int64_t row = 0; row < step.num_rows; ++row)
-    heads_apart_ = heads_apart_ || step.row_begin[row + 1] - step.row_begin[row] > kHeadsWithTask;
+    if (op.code == Code::Attention) {
+      num_kv_heads = std::max(num_kv_heads, op.shape.num_kv_heads);
+      part_floats = std::max(part_floats, op.shape.num_heads * op.shape.part_floats());
+    }
   for (int64_t row = 0; row < step.num_rows; ++row) {
     const int64_t num_new = step.row_begin[row + 1] - step.row_begin[row];
-    const int64_t share = heads_apart_ ? kTokensPerTask : num_new;
+    most_new = std::max(most_new, num_new);
+    longest = std::max(longest, step.num_computed[row] + num_new);
+  }
+  // Few short tasks over long contexts leave threads idle: split the keys too. What is computed is the same.
+  const bool few = most_new <= kHeadsWithTask && step.num_rows * num_kv_heads < kTasksPerThread * team_->size();
+  num_splits_ = few && team_->size() > 1 && longest > kKeySplit ? (longest - 1) / kKeySplit + 1 : 0;
+  if (num_splits_) parts_.resize(std::max<size_t>(parts_.size(), step.num_tokens * num_splits_ * part_floats));
+  heads_apart_ = num_splits_ > 0 || most_new > kHeadsWithTask;
+  for (int64_t row = 0; row < step.num_rows; ++row) {
+    const int64_t num_new = step.row_begin[row + 1] - step.row_begin[row];
+    const int64_t share = most_new > kHeadsWithTask ? kTokensPerTask : num_new;
+    const int64_t splits = num_splits_ ? (step.num_computed[row] + num_new - 1) / kKeySplit + 1 : 1;
     // Last tokens first: they have the most to read.
     for (int64_t end = num_new; end > 0; end -= share)
-      for (int32_t g = 0; g < num_kv_heads; ++g)
-        tasks_.push_back(AttentionTask{static_cast<int32_t>(row), g, std::max<int64_t>(0, end - share), end});
+      for (int64_t split = 0; split < splits; ++split)
+        for (int32_t g = 0; g < num_kv_heads; ++g)
+          tasks_.push_back(AttentionTask{static_cast<int32_t>(row), g, std::max<int64_t>(0, end - share), end,
+                                         num_splits_ ? split : -1});
   }
 }
 
@@ -379,30 +398,63 @@ void Program::prepare_heads(const Op& op, const Step& step, int64_t row, int64_t
 }
 
 void Program::run_attention(const Op& op, const Step& step) {
-  const AttentionShape& shape = op.shape;
-  const int32_t share = shape.num_heads / shape.num_kv_heads;
   if (heads_apart_) {
     for (int64_t begin; (begin = next(op) * kTokensPerChunk) < step.num_tokens;)
-      for (int64_t t = begin; t < std::min(step.num_tokens, begin + kTokensPerChunk); ++t) {
-        const int64_t row = std::upper_bound(step.row_begin, step.row_begin + step.num_rows + 1, t) - step.row_begin - 1;
-        prepare_heads(op, step, row, t, 0, shape.num_heads, 0, shape.num_kv_heads);
-      }
+      for (int64_t t = begin; t < std::min(step.num_tokens, begin + kTokensPerChunk); ++t)
+        prepare_heads(op, step, row_of(step, t), t, 0, op.shape.num_heads, 0, op.shape.num_kv_heads);
     team_->barrier();
   }
-  const int64_t plane = step.num_blocks * shape.num_kv_heads * shape.head_dim * kBlockSize;
   std::atomic<int64_t>& counter = counters_[op.counter + 1];
-  for (int64_t i; (i = counter.fetch_add(1, std::memory_order_relaxed)) < static_cast<int64_t>(tasks_.size());) {
-    const AttentionTask& task = tasks_[i];
-    if (task.g >= shape.num_kv_heads) continue;
-    const int64_t begin = step.row_begin[task.row];
-    if (!heads_apart_)
-      for (int64_t t = task.token_begin; t < task.token_end; ++t)
-        prepare_heads(op, step, task.row, begin + t, task.g * share, (task.g + 1) * share, task.g, task.g + 1);
-    const AttentionRow row{step.kv + 2 * op.layer * plane,     step.kv + (2 * op.layer + 1) * plane,
-                           step.blocks + step.block_begin[task.row], step.num_computed[task.row],
-                           buffer(op.in, begin),               buffer(op.out, begin)};
-    kernels_.attention(shape, row, task.token_begin, task.token_end, task.g);
+  for (int64_t i; (i = counter.fetch_add(1, std::memory_order_relaxed)) < static_cast<int64_t>(tasks_.size());)
+    if (tasks_[i].g < op.shape.num_kv_heads) attend(op, step, tasks_[i]);
+  if (num_splits_) {
+    team_->barrier();
+    merge_splits(op, step);
   }
+}
+
+void Program::attend(const Op& op, const Step& step, const AttentionTask& task) {
+  const AttentionShape& shape = op.shape;
+  const int64_t begin = step.row_begin[task.row];
+  const int64_t plane = step.num_blocks * shape.num_kv_heads * shape.head_dim * kBlockSize;
+  const AttentionRow row{step.kv + 2 * op.layer * plane,
+                         step.kv + (2 * op.layer + 1) * plane,
+                         step.blocks + step.block_begin[task.row],
+                         step.num_computed[task.row],
+                         buffer(op.in, begin),
+                         buffer(op.out, begin)};
+  if (task.split >= 0) {
+    const bool seen = (task.split + 1) * kKeySplit > shape.first_place(row.first_position + task.token_begin);
+    if (seen)
+      kernels_.attention_parts(shape, row, task.token_begin, task.token_end, task.g, task.split, task.split + 1,
+                               num_splits_, parts_of_row(op, step, task.row));
+    return;
+  }
+  if (!heads_apart_) {
+    const int32_t share = shape.num_heads / shape.num_kv_heads;
+    for (int64_t t = task.token_begin; t < task.token_end; ++t)
+      prepare_heads(op, step, task.row, begin + t, task.g * share, (task.g + 1) * share, task.g, task.g + 1);
+  }
+  kernels_.attention(shape, row, task.token_begin, task.token_end, task.g);
+}
+
+float* Program::parts_of_row(const Op& op, const Step& step, int64_t row) {
+  return parts_.data() + step.row_begin[row] * op.shape.num_heads * num_splits_ * op.shape.part_floats();
+}
+
+void Program::merge_splits(const Op& op, const Step& step) {
+  const AttentionShape& shape = op.shape;
+  const int64_t num_queries = step.num_tokens * shape.num_heads;
+  std::atomic<int64_t>& counter = counters_[op.counter + 2];
+  for (int64_t begin; (begin = counter.fetch_add(1, std::memory_order_relaxed) * kTokensPerChunk) < num_queries;)
+    for (int64_t i = begin; i < std::min(num_queries, begin + kTokensPerChunk); ++i) {
+      const int64_t t = i / shape.num_heads, h = i % shape.num_heads, row = row_of(step, t);
+      const int64_t place = t - step.row_begin[row], position = step.num_computed[row] + place;
+      const int64_t first = shape.first_place(position) / kKeySplit;
+      const float* parts = parts_of_row(op, step, row) + (place * shape.num_heads + h) * num_splits_ * shape.part_floats();
+      kernels_.merge_parts(shape, parts + first * shape.part_floats(), position / kKeySplit + 1 - first,
+                           buffer(op.out, t) + h * shape.head_dim);
+    }
 }
 
 void Program::sample(const Step& step, int64_t output, float* logits, std::vector<TopEntry>& scratch) {

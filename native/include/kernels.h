@@ -82,10 +82,17 @@ struct AttentionShape {
   float scale;
   int32_t window;  // 0: none
   float softcap;   // 0: none
+
+  int64_t first_place(int64_t position) const {  // that a token at `position` sees
+    return window && position >= window ? position - window + 1 : 0;
+  }
+  // Floats of one query head's sum over one split: K unnormalised values, their maximum score, their weight.
+  int64_t part_floats() const { return head_dim + 2; }
 };
 
 constexpr int kBlockSize = 16;   // S, token places in a KV block
 constexpr int kKeySpan = 64;     // keys between two updates of the running maximum, aligned to position 0
+constexpr int kKeySplit = 256;   // keys that are summed up by themselves, aligned to position 0, then merged in order
 
 enum class Activation : int32_t { Silu = 0, GeluTanh = 1 };
 
@@ -101,6 +108,13 @@ struct Kernels {
   // Query tokens [token_begin, token_end) of a row, all query heads of KV head g.
   void (*attention)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,
                     int64_t token_end, int32_t g);
+  // The same sums split by split, for splits [split_begin, split_end): part (t, h, split) at
+  // parts + ((t * H + h) * num_splits + split) * part_floats(). A split that a token does not see gets weight 0.
+  void (*attention_parts)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,
+                          int64_t token_end, int32_t g, int64_t split_begin, int64_t split_end, int64_t num_splits,
+                          float* parts);
+  // One query head's parts of consecutive splits, merged in order and normalised: what `attention` gives, to the bit.
+  void (*merge_parts)(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out);
 };
 
 const Kernels& reference_kernels();

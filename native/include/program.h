@@ -98,12 +98,13 @@ class Program {
   struct AttentionTask {
     int32_t row, g;
     int64_t token_begin, token_end;  // within the row
+    int64_t split;                   // this split of the keys alone, or -1: all
   };
   enum class Code { Embed, Norm, Linear, Attention, Add, Softcap, Select };
   struct Op {
     explicit Op(Code op_code) : code(op_code) {}
     Code code;
-    int counter = 0;  // number of its first counter; attention and linear have two
+    int counter = 0;  // number of its first counter; linear has two, attention three
     int in = -1, second = -1, third = -1, out = -1, vector = -1, other_vector = -1;
     float eps = 0, factor = 1;
     Activation activation = Activation::Silu;
@@ -138,6 +139,9 @@ class Program {
   void run_linear(const Op& op, int64_t num_tokens, int thread);
   void prologue(const Op& op, int64_t token, Scratch& scratch, int64_t slot);
   void run_attention(const Op& op, const Step& step);
+  void attend(const Op& op, const Step& step, const AttentionTask& task);
+  void merge_splits(const Op& op, const Step& step);
+  float* parts_of_row(const Op& op, const Step& step, int64_t row);
   void prepare_heads(const Op& op, const Step& step, int64_t row, int64_t token, int32_t head_begin,
                      int32_t head_end, int32_t kv_begin, int32_t kv_end);
   void sample(const Step& step, int64_t output, float* logits, std::vector<TopEntry>& scratch);
@@ -162,6 +166,8 @@ class Program {
   std::vector<std::vector<TopEntry>> draw_scratch_;
   std::vector<AttentionTask> tasks_;
   bool heads_apart_ = false;  // prepare all heads first, meet, then attend
+  int64_t num_splits_ = 0;    // of the longest row where keys are split among threads, else 0
+  std::vector<float> parts_;  // (T, H, num_splits) sums of splits
   std::unique_ptr<std::atomic<int64_t>[]> counters_;
   int num_counters_ = 0;
 };

@@ -126,37 +126,83 @@ void gated(const float* gate, const float* up, int64_t n, Activation activation,
   }
 }
 
-void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
-               int32_t g) {
+// One query head over places [begin, end): part gets K unnormalised values, the maximum score, the weight.
+void attend(const AttentionShape& shape, const AttentionRow& row, const float* q, int32_t g, int64_t begin,
+            int64_t end, float* part) {
   const int64_t K = shape.head_dim, G = shape.num_kv_heads, S = kBlockSize;
-  const int32_t share = shape.num_heads / shape.num_kv_heads;
   std::vector<float> score;
+  float largest = -1e30f;
+  for (int64_t j = begin; j < end; ++j) {
+    const uint16_t* key = row.keys + (row.blocks[j / S] * G + g) * K * S + j % S;
+    float dot = 0;
+    for (int64_t d = 0; d < K; ++d) dot += q[d] * f16_to_f32(key[d * S]);
+    dot *= shape.scale;
+    if (shape.softcap > 0) dot = shape.softcap * std::tanh(dot / shape.softcap);
+    score.push_back(dot);
+    largest = std::max(largest, dot);
+  }
+  float total = 0;
+  std::fill(part, part + K, 0.0f);
+  for (int64_t j = begin; j < end; ++j) {
+    const float p = std::exp(score[static_cast<size_t>(j - begin)] - largest);
+    const uint16_t* value = row.values + ((row.blocks[j / S] * G + g) * S + j % S) * K;
+    total += p;
+    for (int64_t d = 0; d < K; ++d) part[d] += p * f16_to_f32(value[d]);
+  }
+  part[K] = largest;
+  part[K + 1] = total;
+}
+
+void attention_parts(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
+                     int32_t g, int64_t split_begin, int64_t split_end, int64_t num_splits, float* parts) {
+  const int64_t K = shape.head_dim;
+  const int32_t share = shape.num_heads / shape.num_kv_heads;
   for (int64_t t = token_begin; t < token_end; ++t) {
     const int64_t position = row.first_position + t;
-    const int64_t first = shape.window ? std::max<int64_t>(0, position - shape.window + 1) : 0;
     for (int32_t h = g * share; h < (g + 1) * share; ++h) {
-      const float* q = row.q + (t * shape.num_heads + h) * K;
-      float* out = row.out + (t * shape.num_heads + h) * K;
-      score.assign(static_cast<size_t>(position - first + 1), 0.0f);
-      float largest = -INFINITY;
-      for (int64_t j = first; j <= position; ++j) {
-        const uint16_t* key = row.keys + (row.blocks[j / S] * G + g) * K * S + j % S;
-        float dot = 0;
-        for (int64_t d = 0; d < K; ++d) dot += q[d] * f16_to_f32(key[d * S]);
-        dot *= shape.scale;
-        if (shape.softcap > 0) dot = shape.softcap * std::tanh(dot / shape.softcap);
-        score[static_cast<size_t>(j - first)] = dot;
-        largest = std::max(largest, dot);
+      const int64_t query = t * shape.num_heads + h;
+      for (int64_t split = split_begin; split < split_end; ++split) {
+        const int64_t begin = std::max(split * kKeySplit, shape.first_place(position));
+        const int64_t end = std::min((split + 1) * kKeySplit, position + 1);
+        attend(shape, row, row.q + query * K, g, begin, std::max(begin, end),
+               parts + (query * num_splits + split) * shape.part_floats());
       }
-      float total = 0;
-      std::fill(out, out + K, 0.0f);
-      for (int64_t j = first; j <= position; ++j) {
-        const float p = std::exp(score[static_cast<size_t>(j - first)] - largest);
-        const uint16_t* value = row.values + ((row.blocks[j / S] * G + g) * S + j % S) * K;
-        total += p;
-        for (int64_t d = 0; d < K; ++d) out[d] += p * f16_to_f32(value[d]);
+    }
+  }
+}
+
+void merge_parts(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out) {
+  const int64_t K = shape.head_dim;
+  std::copy(parts, parts + K, out);
+  float largest = parts[K], total = parts[K + 1];
+  for (int64_t i = 1; i < num_parts; ++i) {
+    const float* part = parts + i * shape.part_floats();
+    const float next = std::max(largest, part[K]);
+    const float old_factor = std::exp(largest - next), new_factor = std::exp(part[K] - next);
+    total = total * old_factor + part[K + 1] * new_factor;
+    for (int64_t d = 0; d < K; ++d) out[d] = out[d] * old_factor + part[d] * new_factor;
+    largest = next;
+  }
+  for (int64_t d = 0; d < K; ++d) out[d] /= total;
+}
+
+void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
+               int32_t g) {
+  const int64_t K = shape.head_dim;
+  const int32_t share = shape.num_heads / shape.num_kv_heads;
+  std::vector<float> parts;
+  for (int64_t t = token_begin; t < token_end; ++t) {
+    const int64_t position = row.first_position + t;
+    const int64_t first = shape.first_place(position) / kKeySplit, num_parts = position / kKeySplit + 1 - first;
+    parts.resize(static_cast<size_t>(num_parts * shape.part_floats()));
+    for (int32_t h = g * share; h < (g + 1) * share; ++h) {
+      const int64_t query = t * shape.num_heads + h;
+      for (int64_t i = 0; i < num_parts; ++i) {
+        const int64_t begin = std::max((first + i) * kKeySplit, shape.first_place(position));
+        const int64_t end = std::min((first + i + 1) * kKeySplit, position + 1);
+        attend(shape, row, row.q + query * K, g, begin, end, parts.data() + i * shape.part_floats());
       }
-      for (int64_t d = 0; d < K; ++d) out[d] /= total;
+      merge_parts(shape, parts.data(), num_parts, row.out + query * K);
     }
   }
 }
@@ -164,7 +210,7 @@ void attention(const AttentionShape& shape, const AttentionRow& row, int64_t tok
 }  // namespace
 
 const Kernels& reference_kernels() {
-  static const Kernels table{"reference", matmul, quantize, rms_norm, gated, attention};
+  static const Kernels table{"reference", matmul, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
   return table;
 }
 

@@ -6,6 +6,8 @@ namespace headrace {
 namespace {
 
 struct Avx2Dot {
+  // Tokens at once, as many as the registers hold: of 4-bit and of 8-bit weights.
+  static constexpr int kTokens4 = 4, kTokens8 = 4;
   // Eight 4-byte steps of u4 x s8: a 16-bit lane holds at most 8 * 2 * 15 * 127 = 30480.
   static __m256i u4(const __m256i (&v)[8], const int8_t* q) {
     __m256i sum = _mm256_maddubs_epi16(v[0], broadcast4(q));
@@ -24,7 +26,7 @@ struct Avx2Dot {
 const Kernels* avx2_kernels() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
     return nullptr;
-  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated, attention};
+  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
   return &table;
 }
 

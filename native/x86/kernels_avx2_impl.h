@@ -57,6 +57,15 @@ inline __m256 exp256(__m256 x) {
   return _mm256_and_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(exponent)), keep);
 }
 
+// Weights come from memory in order; asking for them this far ahead covers the wait, also over the ends of
+// pages, where the hardware's own prefetch stops.
+constexpr int64_t kAhead = 4096;
+
+template <int Bytes>
+inline void prefetch_ahead(const uint8_t* record) {
+  for (int i = 0; i < Bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(record + kAhead + i), _MM_HINT_T0);
+}
+
 // --- products ------------------------------------------------------------------------------------
 
 template <int M>
@@ -91,6 +100,7 @@ void block_q4(const Matrix& w, int64_t block, const Activations& a, int64_t t, c
   __m256 acc[M];
   for (int i = 0; i < M; ++i) acc[i] = _mm256_setzero_ps();
   for (int64_t g = 0; g < groups; ++g, record += 160) {
+    prefetch_ahead<160>(record);
     __m256i v[8];
     for (int j = 0; j < 4; ++j) {
       const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record + 32 + 32 * j));
@@ -116,6 +126,7 @@ void block_q8(const Matrix& w, int64_t block, const Activations& a, int64_t t, c
   __m256 acc[M];
   for (int i = 0; i < M; ++i) acc[i] = _mm256_setzero_ps();
   for (int64_t g = 0; g < groups; ++g, record += header + 256) {
+    prefetch_ahead<header + 256>(record);
     __m256i dot[M];
     for (int i = 0; i < M; ++i) dot[i] = _mm256_setzero_si256();
     for (int j = 0; j < 8; ++j) {
@@ -142,6 +153,7 @@ void block_q8g16(const Matrix& w, int64_t block, const Activations& a, int64_t t
   __m256 acc[M];
   for (int i = 0; i < M; ++i) acc[i] = _mm256_setzero_ps();
   for (int64_t g = 0; g < groups; ++g, record += header + 256) {
+    prefetch_ahead<header + 256>(record);
     for (int part = 0; part < 2; ++part) {
       __m256i dot[M];
       for (int i = 0; i < M; ++i) dot[i] = _mm256_setzero_si256();
@@ -197,18 +209,48 @@ void block_float(const Matrix& w, int64_t block, const Activations& a, int64_t t
   store_block<M>(w, block, t, to, acc);
 }
 
-using BlockProduct = void (*)(const Matrix&, int64_t, const Activations&, int64_t, const Destination&);
-
-// many: Most tokens at once; rest[i]: i tokens.
-template <int Most>
-struct Products {
-  BlockProduct many;
-  BlockProduct rest[Most];
+// One block of rows times M tokens, by kind.
+template <class Dot>
+struct Q4Product {
+  template <int M>
+  static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
+    block_q4<Dot, M>(w, block, a, t, to);
+  }
+};
+template <class Dot, bool HasMin>
+struct Q8Product {
+  template <int M>
+  static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
+    block_q8<Dot, M, HasMin>(w, block, a, t, to);
+  }
+};
+template <class Dot, bool HasMin>
+struct Q8G16Product {
+  template <int M>
+  static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
+    block_q8g16<Dot, M, HasMin>(w, block, a, t, to);
+  }
+};
+template <Kind kind>
+struct FloatProduct {
+  template <int M>
+  static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
+    block_float<kind, M>(w, block, a, t, to);
+  }
 };
 
-template <int Most>
-void run_products(const Products<Most>& products, const Matrix& w, int64_t block_begin, int64_t block_end,
-                  const Activations& a, int64_t token_begin, int64_t token_end, const Destination& to) {
+// The last `count` < M + 1 tokens.
+template <class Product, int M>
+void run_rest(int64_t count, const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
+  if constexpr (M > 0) {
+    if (count == M) return Product::template run<M>(w, block, a, t, to);
+    run_rest<Product, M - 1>(count, w, block, a, t, to);
+  }
+}
+
+template <class Product, int Most>
+void run_products(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a, int64_t token_begin,
+                  int64_t token_end, const Destination& to) {
   // Tokens in spans whose activations stay in the second-level cache while all blocks pass over them.
   const int64_t bytes_per_token = w.num_columns * (is_quantized(w.kind) ? 2 : 4);
   const int64_t span = std::max<int64_t>(Most, (320 * 1024 / bytes_per_token) / Most * Most);
@@ -216,8 +258,8 @@ void run_products(const Products<Most>& products, const Matrix& w, int64_t block
     const int64_t end = std::min(token_end, begin + span);
     for (int64_t block = block_begin; block < block_end; ++block) {
       int64_t t = begin;
-      for (; t + Most <= end; t += Most) products.many(w, block, a, t, to);
-      if (t < end) products.rest[end - t](w, block, a, t, to);
+      for (; t + Most <= end; t += Most) Product::template run<Most>(w, block, a, t, to);
+      run_rest<Product, Most - 1>(end - t, w, block, a, t, to);
     }
   }
 }
@@ -225,30 +267,18 @@ void run_products(const Products<Most>& products, const Matrix& w, int64_t block
 template <class Dot>
 void matmul(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a, int64_t token_begin,
             int64_t token_end, const Destination& to) {
-  static const Products<4> q4{block_q4<Dot, 4>, {nullptr, block_q4<Dot, 1>, block_q4<Dot, 2>, block_q4<Dot, 3>}};
-  static const Products<4> q8{block_q8<Dot, 4, false>,
-                              {nullptr, block_q8<Dot, 1, false>, block_q8<Dot, 2, false>, block_q8<Dot, 3, false>}};
-  static const Products<4> q8m{block_q8<Dot, 4, true>,
-                               {nullptr, block_q8<Dot, 1, true>, block_q8<Dot, 2, true>, block_q8<Dot, 3, true>}};
-  static const Products<4> g16{
-      block_q8g16<Dot, 4, false>,
-      {nullptr, block_q8g16<Dot, 1, false>, block_q8g16<Dot, 2, false>, block_q8g16<Dot, 3, false>}};
-  static const Products<4> g16m{
-      block_q8g16<Dot, 4, true>,
-      {nullptr, block_q8g16<Dot, 1, true>, block_q8g16<Dot, 2, true>, block_q8g16<Dot, 3, true>}};
-  static const Products<2> f32{block_float<Kind::F32, 2>, {nullptr, block_float<Kind::F32, 1>}};
-  static const Products<2> f16{block_float<Kind::F16, 2>, {nullptr, block_float<Kind::F16, 1>}};
-  static const Products<2> bf16{block_float<Kind::BF16, 2>, {nullptr, block_float<Kind::BF16, 1>}};
+  auto run = run_products<Q4Product<Dot>, Dot::kTokens4>;
   switch (w.kind) {
-    case Kind::Q4: return run_products(q4, w, block_begin, block_end, a, token_begin, token_end, to);
-    case Kind::Q8: return run_products(q8, w, block_begin, block_end, a, token_begin, token_end, to);
-    case Kind::Q8M: return run_products(q8m, w, block_begin, block_end, a, token_begin, token_end, to);
-    case Kind::Q8G16: return run_products(g16, w, block_begin, block_end, a, token_begin, token_end, to);
-    case Kind::Q8G16M: return run_products(g16m, w, block_begin, block_end, a, token_begin, token_end, to);
-    case Kind::F32: return run_products(f32, w, block_begin, block_end, a, token_begin, token_end, to);
-    case Kind::F16: return run_products(f16, w, block_begin, block_end, a, token_begin, token_end, to);
-    case Kind::BF16: return run_products(bf16, w, block_begin, block_end, a, token_begin, token_end, to);
+    case Kind::Q4: break;
+    case Kind::Q8: run = run_products<Q8Product<Dot, false>, Dot::kTokens8>; break;
+    case Kind::Q8M: run = run_products<Q8Product<Dot, true>, Dot::kTokens8>; break;
+    case Kind::Q8G16: run = run_products<Q8G16Product<Dot, false>, Dot::kTokens8>; break;
+    case Kind::Q8G16M: run = run_products<Q8G16Product<Dot, true>, Dot::kTokens8>; break;
+    case Kind::F32: run = run_products<FloatProduct<Kind::F32>, 2>; break;
+    case Kind::F16: run = run_products<FloatProduct<Kind::F16>, 2>; break;
+    case Kind::BF16: run = run_products<FloatProduct<Kind::BF16>, 2>; break;
   }
+  run(w, block_begin, block_end, a, token_begin, token_end, to);
 }
 
 // --- element-wise ----------------------------------------------------------------------------------
@@ -325,18 +355,21 @@ void gated(const float* gate, const float* up, int64_t n, Activation activation,
 
 // --- attention ---------------------------------------------------------------------------------------
 
-// One query row of a tile: token and head with its visible places [first, last].
+// One query head of a tile: its visible places [first, last], and where its sums go: K unnormalised values,
+// the maximum score, the weight.
 struct Query {
   const float* q;
-  float* out;
+  float* part;
   int64_t first, last;
 };
 
-// R query rows against all of their places, 64 keys at a time with a running maximum (Milakov and
-// Gimelshein 2018). Spans start at multiples of 64 from place 0, and a span that a row does not see
-// leaves it unchanged to the bit, so a row's result does not depend on the tile it falls in.
+constexpr int kTile = 6;  // queries at once, as many as the registers hold
+
+// R queries against places [begin, end) of one split, 64 keys at a time with a running maximum (Milakov and
+// Gimelshein 2018). Spans start at multiples of 64, and a span that a query does not see leaves it unchanged to
+// the bit, so that a query's sums do not depend on the tile it falls in.
 template <int R>
-void attend(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int32_t g) {
+void attend(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int32_t g, int64_t split) {
   const int64_t K = shape.head_dim, G = shape.num_kv_heads, S = kBlockSize;
   int64_t first = queries[0].first, last = queries[0].last;
   float maximum[R], total[R];
@@ -345,13 +378,15 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
     last = std::max(last, queries[r].last);
     maximum[r] = -1e30f;
     total[r] = 0;
-    std::fill(queries[r].out, queries[r].out + K, 0.0f);
+    std::memset(queries[r].part, 0, sizeof(float) * static_cast<size_t>(K));
   }
+  first = std::max(first, split * kKeySplit);
+  last = std::min<int64_t>(last, (split + 1) * kKeySplit - 1);
   alignas(32) float score[R][kKeySpan];
   const __m256 scale = _mm256_set1_ps(shape.scale);
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   for (int64_t span = first / kKeySpan * kKeySpan; span <= last; span += kKeySpan) {
-    const int64_t begin = std::max(span, first / S * S);             // first block that any row sees
+    const int64_t begin = std::max(span, first / S * S);               // first block that any query sees
     const int64_t end = std::min<int64_t>(span + kKeySpan, last + 1);  // places, exclusive
     for (int r = 0; r < R; ++r)
       for (int i = 0; i < kKeySpan; i += 8) _mm256_store_ps(score[r] + i, _mm256_set1_ps(-INFINITY));
@@ -393,7 +428,8 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
     for (int r = 0; r < R; ++r) {
       __m256 top = _mm256_load_ps(score[r]);
       for (int i = 8; i < kKeySpan; i += 8) top = _mm256_max_ps(top, _mm256_load_ps(score[r] + i));
-      const float next = std::max(maximum[r], horizontal_max(top));
+      const float highest = horizontal_max(top);
+      const float next = highest > maximum[r] ? highest : maximum[r];
       shrink[r] = next == maximum[r] ? 1.0f : std::exp(maximum[r] - next);
       maximum[r] = next;
       __m256 sum = _mm256_setzero_ps();
@@ -408,7 +444,7 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
       __m256 acc[R][2];
       for (int r = 0; r < R; ++r)
         for (int half = 0; half < 2; ++half)
-          acc[r][half] = _mm256_mul_ps(_mm256_loadu_ps(queries[r].out + d + 8 * half), _mm256_set1_ps(shrink[r]));
+          acc[r][half] = _mm256_mul_ps(_mm256_loadu_ps(queries[r].part + d + 8 * half), _mm256_set1_ps(shrink[r]));
       for (int64_t at = begin; at < end; at += S) {
         const uint16_t* value = row.values + (row.blocks[at / S] * G + g) * S * K + d;
         const int64_t stop = std::min<int64_t>(S, end - at);
@@ -423,39 +459,106 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
         }
       }
       for (int r = 0; r < R; ++r)
-        for (int half = 0; half < 2; ++half) _mm256_storeu_ps(queries[r].out + d + 8 * half, acc[r][half]);
+        for (int half = 0; half < 2; ++half) _mm256_storeu_ps(queries[r].part + d + 8 * half, acc[r][half]);
     }
   }
   for (int r = 0; r < R; ++r) {
-    const __m256 inverse = _mm256_set1_ps(1.0f / total[r]);
-    for (int64_t d = 0; d < K; d += 8)
-      _mm256_storeu_ps(queries[r].out + d, _mm256_mul_ps(_mm256_loadu_ps(queries[r].out + d), inverse));
+    queries[r].part[K] = maximum[r];
+    queries[r].part[K + 1] = total[r];
   }
 }
 
-void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
-               int32_t g) {
-  if (shape.head_dim % 16 != 0) return reference_kernels().attention(shape, row, token_begin, token_end, g);
-  constexpr int kTile = 6;
-  static constexpr decltype(&attend<1>) by_rows[kTile + 1] = {nullptr,   attend<1>, attend<2>, attend<3>,
-                                                              attend<4>, attend<5>, attend<6>};
-  const int64_t K = shape.head_dim;
+constexpr decltype(&attend<1>) kAttend[kTile + 1] = {nullptr,   attend<1>, attend<2>, attend<3>,
+                                                     attend<4>, attend<5>, attend<6>};
+
+// The query heads of KV head g of tokens [token_begin, token_end), six at a time: visit(tile, number of queries,
+// index (t * H + h) of each).
+template <class Visit>
+void for_tiles(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end, int32_t g,
+               Visit visit) {
   const int32_t share = shape.num_heads / shape.num_kv_heads;
   Query queries[kTile];
+  int64_t index[kTile];
   int filled = 0;
   for (int64_t t = token_begin; t < token_end; ++t) {
     const int64_t position = row.first_position + t;
-    const int64_t first = shape.window ? std::max<int64_t>(0, position - shape.window + 1) : 0;
     for (int32_t h = g * share; h < (g + 1) * share; ++h) {
-      const int64_t offset = (t * shape.num_heads + h) * K;
-      queries[filled++] = Query{row.q + offset, row.out + offset, first, position};
+      index[filled] = t * shape.num_heads + h;
+      queries[filled++] =
+          Query{row.q + (t * shape.num_heads + h) * shape.head_dim, nullptr, shape.first_place(position), position};
       if (filled == kTile) {
-        by_rows[filled](shape, row, queries, g);
+        visit(queries, filled, index);
         filled = 0;
       }
     }
   }
-  if (filled) by_rows[filled](shape, row, queries, g);
+  if (filled) visit(queries, filled, index);
+}
+
+// Adds one part to running sums of the same form.
+inline void merge_into(const AttentionShape& shape, float* sums, const float* part) {
+  const int64_t K = shape.head_dim;
+  const float next = part[K] > sums[K] ? part[K] : sums[K];
+  const float old_factor = std::exp(sums[K] - next), new_factor = std::exp(part[K] - next);
+  sums[K] = next;
+  sums[K + 1] = sums[K + 1] * old_factor + part[K + 1] * new_factor;
+  for (int64_t d = 0; d < K; d += 8) {
+    const __m256 old_sum = _mm256_mul_ps(_mm256_loadu_ps(sums + d), _mm256_set1_ps(old_factor));
+    _mm256_storeu_ps(sums + d, _mm256_fmadd_ps(_mm256_loadu_ps(part + d), _mm256_set1_ps(new_factor), old_sum));
+  }
+}
+
+inline void normalise(const AttentionShape& shape, const float* sums, float* out) {
+  const int64_t K = shape.head_dim;
+  const __m256 inverse = _mm256_set1_ps(1.0f / sums[K + 1]);
+  for (int64_t d = 0; d < K; d += 8) _mm256_storeu_ps(out + d, _mm256_mul_ps(_mm256_loadu_ps(sums + d), inverse));
+}
+
+constexpr int64_t kMaxHeadDim = 512;
+
+inline bool fits(const AttentionShape& shape) { return shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim; }
+
+void attention_parts(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
+                     int32_t g, int64_t split_begin, int64_t split_end, int64_t num_splits, float* parts) {
+  if (!fits(shape))
+    return reference_kernels().attention_parts(shape, row, token_begin, token_end, g, split_begin, split_end,
+                                               num_splits, parts);
+  for_tiles(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
+    for (int64_t split = split_begin; split < split_end; ++split) {
+      for (int i = 0; i < count; ++i) queries[i].part = parts + (index[i] * num_splits + split) * shape.part_floats();
+      kAttend[count](shape, row, queries, g, split);
+    }
+  });
+}
+
+void merge_parts(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out) {
+  if (!fits(shape)) return reference_kernels().merge_parts(shape, parts, num_parts, out);
+  float sums[kMaxHeadDim + 2];
+  std::memcpy(sums, parts, sizeof(float) * static_cast<size_t>(shape.part_floats()));
+  for (int64_t i = 1; i < num_parts; ++i) merge_into(shape, sums, parts + i * shape.part_floats());
+  normalise(shape, sums, out);
+}
+
+void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
+               int32_t g) {
+  if (!fits(shape)) return reference_kernels().attention(shape, row, token_begin, token_end, g);
+  float sums[kTile][kMaxHeadDim + 2], part[kTile][kMaxHeadDim + 2];
+  for_tiles(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
+    // A query's own splits only: merging one that it does not see would multiply by 1, but it need not be visited.
+    int64_t first = queries[0].first, last = queries[0].last;
+    for (int i = 1; i < count; ++i) {
+      first = std::min(first, queries[i].first);
+      last = std::max(last, queries[i].last);
+    }
+    const int64_t first_split = first / kKeySplit;
+    for (int64_t split = first_split; split <= last / kKeySplit; ++split) {
+      for (int i = 0; i < count; ++i) queries[i].part = split == first_split ? sums[i] : part[i];
+      kAttend[count](shape, row, queries, g, split);
+      if (split > first_split)
+        for (int i = 0; i < count; ++i) merge_into(shape, sums[i], part[i]);
+    }
+    for (int i = 0; i < count; ++i) normalise(shape, sums[i], row.out + index[i] * shape.head_dim);
+  });
 }
 
 }  // namespace

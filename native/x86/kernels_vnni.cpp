@@ -6,6 +6,8 @@ namespace headrace {
 namespace {
 
 struct VnniDot {
+  // Tokens at once, as many as the registers hold: of 4-bit and of 8-bit weights.
+  static constexpr int kTokens4 = 4, kTokens8 = 4;
   static __m256i u4(const __m256i (&v)[8], const int8_t* q) {
     __m256i even = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
     for (int j = 0; j < 8; j += 2) {
@@ -23,7 +25,7 @@ struct VnniDot {
 
 const Kernels* vnni_kernels() {
   if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vl") || !avx2_kernels()) return nullptr;
-  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated, attention};
+  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
   return &table;
 }
 
