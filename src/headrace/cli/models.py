@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 EXAMPLES = """\
@@ -23,7 +24,9 @@ def add_parser(subparsers: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="a JSON list of name, size_bytes, source, path")
+    parser.add_argument(
+        "--json", action="store_true", help="a JSON list: name, size_bytes, source, state, path"
+    )
     parser.set_defaults(run=run)
 
 
@@ -32,11 +35,10 @@ def run(args: argparse.Namespace) -> int:
 
     models = list_models()
     if args.json:
-        rows = [{"name": m.name, "size_bytes": m.size_bytes, "source": m.source} for m in models]
-        paths = [str(m.path) if m.path else None for m in models]
-        print(json.dumps([row | {"path": path} for row, path in zip(rows, paths, strict=True)], indent=2))
+        rows = [asdict(model) | {"path": str(model.path) if model.path else None} for model in models]
+        print(json.dumps(rows, indent=2))
         return 0
-    cells = [(m.name, f"{m.size_bytes / 1e6:,.0f} MB", m.source, str(m.path or "not pulled")) for m in models]
+    cells = [(m.name, f"{m.size_bytes / 1e6:,.0f} MB", m.source, str(m.path or m.state)) for m in models]
     print_table(("NAME", "SIZE", "SOURCE", "PATH"), cells)
     return 0
 

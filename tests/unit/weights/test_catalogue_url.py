@@ -170,6 +170,9 @@ def test_killed_in_the_middle_then_pulled_again(
         assert b"Traceback" not in process.stderr.read()
     with pytest.raises(CatalogueError, match="not on this machine"):
         resolve(url)
+    assert [(m.name, m.size_bytes // 1_000_000) for m in list_models() if m.state == "half pulled"] == [
+        ("tiny.q8_0", 3)
+    ]
     server.stall_after = None
     assert pull(url, progress=False, sha256=SHA256).read_bytes() == DATA
     assert server.ranges()[-1] == f"bytes={3 << 20}-"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from headrace.core.env import home_directory
 from headrace.core.errors import CatalogueError
@@ -19,6 +20,9 @@ from headrace.weights.catalogue.table import BY_NAME, ENTRIES
 MODEL_ENDINGS = (".gguf", ".safetensors")
 
 
+State = Literal["here", "half pulled", "not pulled"]
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A line of `headrace models`."""
@@ -26,7 +30,8 @@ class Listed:
     name: str
     size_bytes: int
     source: str
-    path: Path | None  # None: known to the catalogue, not on this machine
+    state: State
+    path: Path | None  # None: not on this machine as a whole
 
 
 def resolve(name: str) -> Path:
@@ -51,12 +56,17 @@ def resolve(name: str) -> Path:
 
 
 def list_models() -> tuple[Listed, ...]:
-    """Models on this machine, then those of the catalogue that are not."""
+    """Models on this machine, what interrupted pulls left, then what else the catalogue knows."""
     store = Store(home_directory())
-    stored = {m.name: m for m in store.all()}
-    here = [Listed(m.name, m.size_bytes, m.source, store.folder(m.name) / m.path) for m in stored.values()]
-    absent = [Listed(e.name, e.size_bytes, "catalogue", None) for e in ENTRIES if e.name not in stored]
-    return (*here, *absent)
+    here = [
+        Listed(m.name, m.size_bytes, m.source, "here", store.folder(m.name) / m.path) for m in store.all()
+    ]
+    half = [Listed(name, size, "interrupted", "half pulled", None) for name, size in store.half_pulled()]
+    listed = {model.name for model in (*here, *half)}
+    absent = [
+        Listed(e.name, e.size_bytes, "catalogue", "not pulled", None) for e in ENTRIES if e.name not in listed
+    ]
+    return (*here, *half, *absent)
 
 
 def remove(name: str) -> None:

@@ -80,6 +80,13 @@ class Store:
             if is_short_name(name) and (manifest := self.read(name)) is not None:
                 yield manifest
 
+    def half_pulled(self) -> Iterator[tuple[str, int]]:
+        """Names and bytes of what interrupted pulls left behind, to be resumed or removed."""
+        for partial in sorted(self.home.glob(f"models/*/{PARTIAL}")):
+            name = partial.parent.name
+            if is_short_name(name) and not (partial.parent / MANIFEST).exists():
+                yield name, sum(size_of(file) for file in partial.rglob("*") if file.is_file())
+
     def path(self, manifest: Manifest) -> Path:
         """What to open, after a look that its files are still whole."""
         folder = self.folder(manifest.name)

@@ -26,7 +26,8 @@ class WheelRemote:
 
     @property
     def text(self) -> str:
-        return "wheel:" + "+".join(f"{part.package}=={part.version}" for part in self.entry.parts)
+        first, *others = self.entry.parts
+        return f"wheel:{first.package}=={first.version}" + (f" and {len(others)} more" if others else "")
 
     @property
     def default_name(self) -> str:
