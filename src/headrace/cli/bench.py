@@ -75,9 +75,13 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
     from headrace.engine.loop import Engine
     from headrace.kernels.cpu.bandwidth import read_bandwidth
     from headrace.runner.backends.cpu import CpuBackend
+    from headrace.text.chat_template import load_chat_template
+    from headrace.text.tokenizer import load_tokenizer
     from headrace.weights import catalogue
+    from headrace.weights.open import open_checkpoint
 
-    catalogue.resolve(args.model)  # a model that is not here is an error now, not in the launched process
+    checkpoint = open_checkpoint(catalogue.resolve(args.model))
+    chats = load_chat_template(checkpoint, load_tokenizer(checkpoint)) is not None
     plan = LatencyPlan(
         prompt_tokens=args.prompt_tokens, output_tokens=args.output_tokens, repetitions=args.repetitions
     )
@@ -86,7 +90,7 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
     num_steps = NUM_LAUNCHES + 2 + plan.num_requests
     with tqdm(total=num_steps, bar_format="{desc:<18}{bar} {elapsed}", file=sys.stderr) as bar:
         bar.set_description_str("launching")
-        launch = measure_launch(_launch_command(args.model, num_threads), NUM_LAUNCHES, bar.update)
+        launch = measure_launch(_launch_command(args.model, num_threads, chats), NUM_LAUNCHES, bar.update)
         bar.set_description_str("reading memory")
         bandwidth = read_bandwidth(num_threads, BANDWIDTH_BYTES, BANDWIDTH_S)
         bar.update()
@@ -119,7 +123,7 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
     )
 
 
-def _launch_command(model: str, num_threads: int) -> list[str]:
+def _launch_command(model: str, num_threads: int, chats: bool) -> list[str]:
     """What a user would type, run by the Python that runs this."""
     command = [sys.executable, "-m", "headrace", "run", model, "-p", "Hi", "--max-tokens", "1"]
-    return [*command, "--threads", str(num_threads)]
+    return [*command, "--threads", str(num_threads), *(() if chats else ("--raw",))]
