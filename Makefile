@@ -54,8 +54,9 @@ clean: ## remove .venv and everything built
 # everything would be compiled anew.
 $(VENV)/.installed: $(VENV)/.build-requires $(VENV)/.sources $(SOURCES)
 	@echo "installing headrace into $(VENV) (compiles the kernels: minutes the first time)"
+	@touch $@.begun
 	$(PIP) install --no-build-isolation .
-	@touch $@
+	@mv $@.begun $@  # dated when it began: a file saved meanwhile is newer
 
 $(VENV)/.test-requires: $(VENV)/.build-requires pyproject.toml
 	@echo "installing the test requirements"
