@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from backend_conformance import GREEDY, check_backend
-from budgets import NEAR_TIE
 
+from budgets import NEAR_TIE
 from headrace import _native
 from headrace.core.errors import ConfigError
 from headrace.core.plan import Backend, OutputPlan, RowPlan, StepPlan, TokenResult
@@ -39,7 +39,9 @@ def smollm2(smollm2_path: Path) -> CpuBackend:
     return load(smollm2_path)
 
 
-def whole(backend: Backend, ids: tuple[int, ...], chunks: list[int], first_block: int = 0) -> list[TokenResult]:
+def whole(
+    backend: Backend, ids: tuple[int, ...], chunks: list[int], first_block: int = 0
+) -> list[TokenResult]:
     """Every place scored against the next id, the prompt computed in the given chunks."""
     blocks = tuple(range(first_block, first_block + len(ids) // backend.info.block_size + 1))
     results: list[TokenResult] = []
@@ -105,8 +107,8 @@ def test_unknown_kernels_are_refused(smollm2_path: Path) -> None:
 def test_greedy_continuations_follow_llama_cpp(
     name: str, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> None:
-    """Teacher-forced along llama.cpp's own continuation: wherever our most likely token is another one, the two
-    are a near-tie, be it in llama.cpp's figures, in ours, or in float32 on the dequantised weights, or
+    """Teacher-forced along llama.cpp's own continuation: wherever our most likely token is another one, the
+    two are a near-tie, be it in llama.cpp's figures, in ours, or in float32 on the dequantised weights, or
     float32 sides with us: llama.cpp's own figures are up to 0.3 away from float32 here."""
     path: Path = request.getfixturevalue({"smollm2": "smollm2_path", "gemma3-270m": "gemma3_path"}[name])
     checkpoint = open_checkpoint(path)
