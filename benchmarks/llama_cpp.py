@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headrace against llama.cpp on the same GGUF file, taking turns in one run: ratios of prompt and decode speed.
-Needs a `llama-bench`; see README.md beside this file."""
+"""Headrace against llama.cpp on the same GGUF file, taking turns in one run: ratios of prompt and decode
+speed. Needs a `llama-bench`; see README.md beside this file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def main() -> int:
     args = parser.parse_args()
     if shutil.which(args.llama_bench) is None:
         parser.error(f"no llama-bench at {args.llama_bench!r}; benchmarks/README.md says how to get it")
-    print(f"{'model':<16}{'':<8}{'headrace':>10}{'llama.cpp':>11}{'ratio':>8}   medians of {args.rounds}, tokens/s")
+    print(
+        f"{'model':<16}{'':<8}{'headrace':>10}{'llama.cpp':>11}{'ratio':>8}   medians of {args.rounds}, tokens/s"
+    )
     for model in args.models:
         path = catalogue.resolve(model)
         rounds = [(headrace(path, args), llama_cpp(path, args)) for _ in range(args.rounds)]

@@ -5,7 +5,7 @@ product each, head norms and rotation move into attention. Pure data in, pure da
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.models.ops import Activation, AttentionSpec, RopeSpec
 from headrace.runner import recorder as rec
@@ -13,20 +13,17 @@ from headrace.runner.recorder import Node, Recorded, inputs_of
 from headrace.weights.checkpoint import StoredTensor
 
 
-@dataclass(frozen=True, slots=True)
-class NormPrologue:
+class NormPrologue(NamedTuple):
     weight: StoredTensor
     eps: float
 
 
-@dataclass(frozen=True, slots=True)
-class GatedPrologue:
+class GatedPrologue(NamedTuple):
     up: int
     activation: Activation
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(NamedTuple):
     """One matrix of a linear op. `out` and `residual` are values."""
 
     weight: StoredTensor
@@ -35,22 +32,19 @@ class Product:
     residual: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LinearOp:
+class LinearOp(NamedTuple):
     x: int
     prologue: NormPrologue | GatedPrologue | None
     products: tuple[Product, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EmbedOp:
+class EmbedOp(NamedTuple):
     weight: StoredTensor
     scale: float
     out: int
 
 
-@dataclass(frozen=True, slots=True)
-class NormOp:
+class NormOp(NamedTuple):
     x: int
     weight: StoredTensor
     eps: float
@@ -58,8 +52,7 @@ class NormOp:
     out: int
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionOp:
+class AttentionOp(NamedTuple):
     q: int
     k: int
     v: int
@@ -72,22 +65,19 @@ class AttentionOp:
     out: int
 
 
-@dataclass(frozen=True, slots=True)
-class AddOp:
+class AddOp(NamedTuple):
     x: int
     y: int
     out: int
 
 
-@dataclass(frozen=True, slots=True)
-class SoftcapOp:
+class SoftcapOp(NamedTuple):
     x: int
     cap: float
     out: int
 
 
-@dataclass(frozen=True, slots=True)
-class SelectOp:
+class SelectOp(NamedTuple):
     x: int
     out: int
 
@@ -95,8 +85,7 @@ class SelectOp:
 FusedOp = LinearOp | EmbedOp | NormOp | AttentionOp | AddOp | SoftcapOp | SelectOp
 
 
-@dataclass(frozen=True, slots=True)
-class FusedProgram:
+class FusedProgram(NamedTuple):
     """Values are numbered as the recorded nodes were; `widths` of all, used or not."""
 
     ops: tuple[FusedOp, ...]
