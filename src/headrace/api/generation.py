@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text as it comes: submits requests to the engine, carries its events over to the caller's thread or
-event loop, and gives deltas of text. Server, `LLM` and `headrace run` all read answers through here.
-It imports no HTTP library."""
+"""Text as it comes: submits requests to the engine, carries its events over to the caller's thread, and gives
+deltas of text. Server (through `async_stream`), `LLM` and `headrace run` all read answers through here.
+It imports no HTTP library, and no asyncio, which `headrace run` would wait for."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Protocol
@@ -136,45 +133,3 @@ def stream(generation: Generation) -> Iterator[Gain]:
             yield from generation.take(inbox.get())
     finally:
         generation.abort()
-
-
-class AsyncStream:
-    """The same for an event loop. Submits when made, so that a refusal is raised before any answer
-    begins; `close` must be called, and aborts what is left."""
-
-    def __init__(self, generation: Generation) -> None:
-        self._generation = generation
-        self._inbox = _LoopInbox(asyncio.get_running_loop())
-        generation.submit(self._inbox.put)
-
-    async def __aiter__(self) -> AsyncIterator[Gain]:
-        while not self._generation.is_done:
-            for event in await self._inbox.get_all():
-                for gain in self._generation.take(event):
-                    yield gain
-
-    def close(self) -> None:
-        self._generation.abort()
-
-
-class _LoopInbox:
-    """Events from the engine's thread to an event loop. A burst wakes the loop once."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._call_soon: Callable[[Callable[[], None]], object] = loop.call_soon_threadsafe
-        self._events: deque[Event] = deque()
-        self._ready = asyncio.Event()
-        self._is_woken = False  # the engine sets it after adding; the loop clears it before taking
-
-    def put(self, event: Event) -> None:
-        self._events.append(event)
-        if not self._is_woken:
-            self._is_woken = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to read
-                self._call_soon(self._ready.set)
-
-    async def get_all(self) -> list[Event]:
-        await self._ready.wait()
-        self._ready.clear()
-        self._is_woken = False
-        return [self._events.popleft() for _ in range(len(self._events))]

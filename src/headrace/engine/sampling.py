@@ -5,7 +5,7 @@ depends on nothing but its own sequence, so that batching, chunking and preempti
 from __future__ import annotations
 
 import math
-import secrets
+import os
 
 from headrace.core.plan import DrawPlan, OutputPlan
 from headrace.engine.sequence import Sequence
@@ -15,7 +15,7 @@ SEED_MASK = 2**64 - 1
 
 def resolve_seed(seed: int | None) -> int:
     """The seed as asked, wrapped to 64 bits; a fresh random one when none was asked for."""
-    return secrets.randbits(64) if seed is None else seed & SEED_MASK
+    return int.from_bytes(os.urandom(8)) if seed is None else seed & SEED_MASK
 
 
 def seed_of(seed: int, index: int) -> int:

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headrace.api.generation import AsyncStream, Generation, choices_of
+from headrace.api.async_stream import AsyncStream
+from headrace.api.generation import Generation, choices_of
 from headrace.api.openai.fields import AnswerFields
 from headrace.api.openai.prompts import Prompt
 from headrace.api.openai.usage import Usage, usage_of
