@@ -42,9 +42,8 @@ def main() -> int:
     args = parser.parse_args()
     if shutil.which(args.llama_bench) is None:
         parser.error(f"no llama-bench at {args.llama_bench!r}; benchmarks/README.md says how to get it")
-    print(
-        f"{'model':<16}{'':<8}{'headrace':>10}{'llama.cpp':>11}{'ratio':>8}   medians of {args.rounds}, tokens/s"
-    )
+    heading = f"{'model':<16}{'':<8}{'headrace':>10}{'llama.cpp':>11}{'ratio':>8}"
+    print(f"{heading}   medians of {args.rounds}, tokens/s")
     for model in args.models:
         path = catalogue.resolve(model)
         rounds = [(headrace(path, args), llama_cpp(path, args)) for _ in range(args.rounds)]
