@@ -459,7 +459,7 @@ void Program::merge_splits(const Op& op, const Step& step) {
 
 void Program::sample(const Step& step, int64_t output, float* logits, std::vector<TopEntry>& scratch) {
   const OutputSpec& spec = step.outputs[output];
-  const int32_t vocab = static_cast<int32_t>(vocab_size_);
+  const int32_t vocab = spec.num_drawable > 0 ? spec.num_drawable : static_cast<int32_t>(vocab_size_);
   TopEntry top[kMaxTop];
   const int32_t num_top = std::max(0, std::min(spec.num_top, kMaxTop));
   int32_t token = spec.target;

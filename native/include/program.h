@@ -26,7 +26,7 @@ struct OutputSpec {
   int64_t bias_begin, bias_end;        // into Step::bias_ids and bias
   int64_t history_begin, history_end;  // into Step::history
   int32_t num_prompt;
-  int32_t reserved;
+  int32_t num_drawable;  // ids from this one on are left out of draw, list and normalisation; 0: none
 };
 
 constexpr int kMaxTop = 20;

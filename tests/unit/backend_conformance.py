@@ -57,6 +57,7 @@ class _Conformance:
         self.check_chunked_is_whole()
         self.check_scores_agree_with_draws()
         self.check_draws()
+        self.check_drawable()
         self.check_bad_plans()
 
     # ---- pieces ----
@@ -225,6 +226,32 @@ class _Conformance:
         }
         if self.atol < 1e-3:  # a draw may hang on the last bit where company changes it
             assert [in_company[seed] for seed in range(4)] == drawn[:4]
+
+    def check_drawable(self) -> None:
+        """Only the first ids are drawn, listed and share the probability."""
+        prompt, num_ids = self.prompts[1], 5
+        blocks = self._blocks(len(prompt))
+        scores = [OutputPlan(len(prompt) - 1, None, target, num_ids, num_ids) for target in range(num_ids)]
+
+        def answer(draw: DrawPlan) -> tuple[TokenResult, ...]:
+            outputs = (*scores, OutputPlan(len(prompt) - 1, draw, None, num_ids, num_ids))
+            return self._execute(RowPlan(1, prompt, 0, blocks, outputs))[0]
+
+        *scored, drawn = answer(GREEDY)
+        assert {token for token, _ in drawn.top} == set(range(num_ids))
+        assert drawn.token == drawn.top[0][0]
+        assert sum(math.exp(value) for _, value in drawn.top) == pytest.approx(1, abs=1e-4)
+        assert dict(drawn.top) == {token: result.logprob for token, result in enumerate(scored)}
+        hot = replace(GREEDY, temperature=100.0)
+        assert {answer(replace(hot, seed=seed))[-1].token for seed in range(64)} == set(range(num_ids))
+        seen = replace(hot, history=(self.info.vocab_size - 1, 0), num_prompt=0, frequency_penalty=2.0)
+        assert answer(seen)[-1].token < num_ids, "penalised ids may lie beyond"
+        for outputs in (
+            (OutputPlan(0, None, num_ids, -1, num_ids),),
+            (OutputPlan(0, None, 0, -1, self.info.vocab_size + 1),),
+            (OutputPlan(0, replace(GREEDY, logit_bias=((num_ids, 1.0),)), None, -1, num_ids),),
+        ):
+            assert self._refuses(StepPlan(rows=(RowPlan(1, prompt[:1], 0, blocks, outputs),)))
 
     def check_bad_plans(self) -> None:
         """ValueError, before anything is written: the row beside the bad one is not touched either."""

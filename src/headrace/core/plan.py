@@ -37,6 +37,9 @@ class OutputPlan:
     draw: DrawPlan | None  # exactly one of draw and target is set
     target: int | None  # score this token id
     num_top: int  # -1: no log probabilities at all; n >= 0: the token's and the n most likely
+    # Ids from this one on are as if the model did not have them: an embedding may have more rows than the
+    # tokenizer has tokens. They are never drawn or listed and have no share of the probability. 0: no such.
+    num_drawable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,9 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class TokenResult:
-    """A drawn or scored token. `logprob` and `top` are of the model's own distribution (logits
-    before bias, penalties and temperature), natural logarithm; `top` is sorted, most likely first."""
+    """A drawn or scored token. `logprob` and `top` are of the model's own distribution over the drawable
+    ids (logits before bias, penalties and temperature), natural logarithm; `top` is sorted, most likely
+    first."""
 
     token: int
     logprob: float  # 0.0 when none were asked for

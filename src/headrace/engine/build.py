@@ -38,7 +38,7 @@ class LoadedModel:
     name: str  # what it is called in answers
     path: Path
     spec: ModelSpec
-    info: BackendInfo
+    info: BackendInfo  # with the ids that the tokenizer has
     resolved: ResolvedConfig
     tokenizer: Tokenizer
     chat_template: ChatTemplate | None
@@ -62,13 +62,13 @@ def load_model(source: str, config: ModelConfig | None = None) -> LoadedModel:
     text = _Background(lambda: _load_text(checkpoint))
     backend = _load_backend(checkpoint, config, resolved)
     tokenizer, chat_template = text.result()
-    engine = Engine(backend, config.engine, tokenizer.eos_ids)
+    engine = Engine(backend, config.engine, tokenizer.eos_ids, tokenizer.vocab_size)
     engine.start()
     return LoadedModel(
         name=name_of(source),
         path=path,
         spec=spec,
-        info=backend.info,
+        info=engine.info,
         resolved=resolved,
         tokenizer=tokenizer,
         chat_template=chat_template,

@@ -10,13 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from headrace.core.config import EngineConfig
 from headrace.core.errors import EngineStopped
 from headrace.core.events import Event, Failed, Sink
-from headrace.core.plan import Backend, StepPlan, StepResult
+from headrace.core.plan import Backend, BackendInfo, StepPlan, StepResult
 from headrace.core.request import GenerateRequest
 from headrace.engine.admission import check_request, sequences_of
 from headrace.engine.outbox import Outbox
@@ -45,13 +45,22 @@ class _Abort:
 
 
 class Engine:
-    """Serves one backend. Everything but the loop may be called from any thread, sinks included."""
+    """Serves one backend. Everything but the loop may be called from any thread, sinks included.
+
+    Args:
+        vocab_size: the tokenizer's. Ids from this one on that the backend has besides are neither taken nor
+            drawn. None: all are.
+    """
 
     def __init__(
-        self, backend: Backend, config: EngineConfig | None = None, eos_ids: frozenset[int] = frozenset()
+        self,
+        backend: Backend,
+        config: EngineConfig | None = None,
+        eos_ids: frozenset[int] = frozenset(),
+        vocab_size: int | None = None,
     ) -> None:
         self._backend = backend
-        self._info = backend.info
+        self._info = _limited(backend.info, vocab_size)
         self._eos_ids = frozenset(token for token in eos_ids if token < self._info.vocab_size)
         self._scheduler = Scheduler(self._info, config or EngineConfig())
         self._outbox = Outbox()
@@ -66,6 +75,11 @@ class Engine:
         self._step_s = self._native_s = 0.0
 
     # ---- any thread ----
+
+    @property
+    def info(self) -> BackendInfo:
+        """The backend's, with the ids that requests may use."""
+        return self._info
 
     @property
     def alive(self) -> bool:
@@ -211,3 +225,7 @@ class Engine:
         self._num_output_tokens += sum(1 for row in plan.rows if row.outputs and row.outputs[-1].draw)
         self._step_s += step_s
         self._native_s += result.native_s
+
+
+def _limited(info: BackendInfo, vocab_size: int | None) -> BackendInfo:
+    return info if vocab_size is None else replace(info, vocab_size=min(info.vocab_size, vocab_size))

@@ -23,7 +23,7 @@ def seed_of(seed: int, index: int) -> int:
     return (seed + index) & SEED_MASK
 
 
-def outputs_of(sequence: Sequence, num_new: int) -> tuple[OutputPlan, ...]:
+def outputs_of(sequence: Sequence, num_new: int, num_drawable: int) -> tuple[OutputPlan, ...]:
     """Where logits are wanted when the next `num_new` tokens are computed: at prompt places whose next
     token is to be scored, and at the last known token, where the next one is drawn."""
     begin, end = sequence.num_computed, sequence.num_computed + num_new
@@ -33,13 +33,18 @@ def outputs_of(sequence: Sequence, num_new: int) -> tuple[OutputPlan, ...]:
         assert num_top is not None
         places = range(max(begin, len(sequence.scores)), min(end, sequence.num_to_score))
         outputs = tuple(
-            OutputPlan(index=place - begin, draw=None, target=sequence.tokens[place + 1], num_top=num_top)
+            OutputPlan(
+                index=place - begin,
+                draw=None,
+                target=sequence.tokens[place + 1],
+                num_top=num_top,
+                num_drawable=num_drawable,
+            )
             for place in places
         )
     if end == sequence.num_known and sequence.num_output < sequence.max_output:
         num_top = -1 if sequence.params.logprobs is None else sequence.params.logprobs
-        draw = OutputPlan(index=num_new - 1, draw=draw_plan(sequence), target=None, num_top=num_top)
-        outputs += (draw,)
+        outputs += (OutputPlan(num_new - 1, draw_plan(sequence), None, num_top, num_drawable),)
     return outputs
 
 

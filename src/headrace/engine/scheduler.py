@@ -32,6 +32,7 @@ class Scheduler:
         self._config = config
         self._pool = BlockPool(info.num_blocks, info.block_size)
         self._max_tokens = max_tokens_in(info)
+        self._vocab_size = info.vocab_size
         self._running: list[Sequence] = []
         self._waiting: deque[Sequence] = deque()
         self._num_preemptions = 0
@@ -139,7 +140,7 @@ class Scheduler:
             tokens=tuple(sequence.tokens[begin:end]),
             num_computed=begin,
             block_ids=block_ids,
-            outputs=outputs_of(sequence, num_new),
+            outputs=outputs_of(sequence, num_new, self._vocab_size),
         )
 
     # ---- move on ----

@@ -55,12 +55,13 @@ def _check_outputs(row: RowPlan, info: BackendInfo) -> None:
 def _check_output(row: RowPlan, output: OutputPlan, info: BackendInfo) -> None:
     if (output.draw is None) == (output.target is None):
         raise _fault(row, "an output either draws or scores a target")
-    if output.target is not None and not 0 <= output.target < info.vocab_size:
-        raise _fault(row, f"target {output.target} is outside 0 .. {info.vocab_size - 1}")
-    if output.draw is not None and any(
-        not 0 <= token < info.vocab_size for token, _ in output.draw.logit_bias
-    ):
-        raise _fault(row, f"biases a token id outside 0 .. {info.vocab_size - 1}")
+    if not 0 <= output.num_drawable <= info.vocab_size:
+        raise _fault(row, f"num_drawable {output.num_drawable} is outside 0 .. {info.vocab_size}")
+    num_ids = output.num_drawable or info.vocab_size
+    if output.target is not None and not 0 <= output.target < num_ids:
+        raise _fault(row, f"target {output.target} is outside 0 .. {num_ids - 1}")
+    if output.draw is not None and any(not 0 <= token < num_ids for token, _ in output.draw.logit_bias):
+        raise _fault(row, f"biases a token id outside 0 .. {num_ids - 1}")
     if output.num_top < -1:
         raise _fault(row, f"num_top is {output.num_top}")
 

@@ -30,7 +30,7 @@ OUTPUT_SPEC = np.dtype(
         ("history_begin", np.int64),
         ("history_end", np.int64),
         ("num_prompt", np.int32),
-        ("reserved", np.int32),
+        ("num_drawable", np.int32),
     ]
 )
 
@@ -84,7 +84,26 @@ def _spec(
     draw = output.draw
     if draw is None:
         assert output.target is not None
-        return (token, output.target, output.num_top, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        return (
+            token,
+            output.target,
+            output.num_top,
+            0,
+            0,
+            1,
+            0,
+            1,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            output.num_drawable,
+        )
     bias_begin, history_begin = len(bias), len(history)
     bias.extend(draw.logit_bias)
     history.extend(draw.history)
@@ -106,5 +125,5 @@ def _spec(
         history_begin,
         len(history),
         draw.num_prompt,
-        0,
+        output.num_drawable,
     )

@@ -32,7 +32,7 @@ def serve_backend(
     config: EngineConfig | None = None,
 ) -> ServedModel:
     """A model around a backend, its engine started."""
-    engine = Engine(backend, config or EngineConfig(), tokenizer.eos_ids)
+    engine = Engine(backend, config or EngineConfig(), tokenizer.eos_ids, tokenizer.vocab_size)
     engine.start()
     return ServedModel(
         names=("tiny", "also-tiny"),
@@ -40,8 +40,8 @@ def serve_backend(
         engine=engine,
         tokenizer=tokenizer,
         chat_template=None if template is None else ChatTemplate(template, tokenizer),
-        max_model_len=max_tokens_in(backend.info),
-        vocab_size=backend.info.vocab_size,
+        max_model_len=max_tokens_in(engine.info),
+        vocab_size=engine.info.vocab_size,
     )
 
 

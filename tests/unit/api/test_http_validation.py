@@ -23,7 +23,7 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
-    backend = FakeBackend(vocab_size=VOCAB_SIZE, max_model_len=256, num_blocks=256)
+    backend = FakeBackend(vocab_size=VOCAB_SIZE + 7, max_model_len=256, num_blocks=256)
     with running(backend, byte_tokenizer()) as server:
         yield server
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.core.config import EngineConfig
 from headrace.core.errors import EngineStopped, RequestError
-from headrace.core.events import Event, Failed, Finished, TokenEvent
+from headrace.core.events import Event, Failed, Finished, PromptScored, TokenEvent
 from headrace.core.plan import StepPlan, StepResult
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine.loop import MAX_FAILED_STEPS, Engine
@@ -307,3 +307,33 @@ def test_end_ids_beyond_the_vocabulary_do_no_harm() -> None:
     engine.start()
     ear.wait_last()
     engine.close()
+
+
+def test_ids_that_the_tokenizer_lacks_are_neither_drawn_nor_listed_nor_taken() -> None:
+    """Case C11: an embedding of 64 rows under a tokenizer of 41 tokens."""
+    engine = Engine(FakeBackend(max_model_len=512, num_blocks=128), eos_ids=EOS, vocab_size=41)
+    engine.start()
+    try:
+        assert engine.info.vocab_size == 41
+        ear = Ear()
+        engine.submit(request("r", temperature=5.0, max_tokens=500, logprobs=20, prompt_logprobs=20), ear)
+        ear.wait_last()
+        results = [t for event in ear.events if isinstance(event, TokenEvent) for t in event.tokens]
+        results += [t for event in ear.events if isinstance(event, PromptScored) for t in event.tokens]
+        assert len(results) == 502
+        assert {t.token for t in results} == set(range(41))
+        assert max(token for t in results for token, _ in t.top) == 40
+        for refused in (
+            GenerateRequest(request_id="p", prompt_ids=(41,)),
+            request("b", logit_bias=((41, 1.0),)),
+            request("s", stop_token_ids=(41,)),
+        ):
+            with pytest.raises(RequestError, match="token id 41, but this model's ids are 0 to 40"):
+                engine.submit(refused, ear)
+        last = Ear()
+        engine.submit(
+            GenerateRequest(request_id="l", prompt_ids=(40,), params=SamplingParams(max_tokens=1)), last
+        )
+        assert isinstance(last.wait_last(), Finished)
+    finally:
+        engine.close()

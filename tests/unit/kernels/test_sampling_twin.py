@@ -119,6 +119,11 @@ def test_presence_and_frequency_count_the_output_alone() -> None:
     assert draw_token(floats(1, 2), replace(GREEDY, presence_penalty=-2.0, history=(0,))) == 0
 
 
+def test_penalised_ids_without_a_logit_are_passed_over() -> None:
+    draw = replace(GREEDY, repetition_penalty=2.0, frequency_penalty=1.0, history=(7, 1, 7), num_prompt=1)
+    assert draw_token(floats(2, 3), draw) == 0  # 3 / 2 - 1
+
+
 def test_top_k() -> None:
     logits = floats(1, 1.1, 1.2, 1.3, 1.1)
     assert drawn(logits, replace(PLAIN, top_k=2)) == {2, 3}

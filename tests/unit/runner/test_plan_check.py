@@ -62,6 +62,8 @@ def test_a_sound_plan_passes() -> None:
         (row(outputs=(OutputPlan(2, DRAW, None, 0),) * 2), "may draw once"),
         (row(outputs=(OutputPlan(0, None, 100, 0),)), "target 100"),
         (row(outputs=(OutputPlan(0, None, 5, -2),)), "num_top"),
+        (row(outputs=(OutputPlan(0, None, 5, 0, num_drawable=101),)), "num_drawable 101"),
+        (row(outputs=(OutputPlan(0, None, 5, 0, num_drawable=5),)), "target 5 is outside 0 .. 4"),
     ],
 )
 def test_a_breach_is_named(broken: RowPlan, message: str) -> None:

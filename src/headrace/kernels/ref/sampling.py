@@ -81,12 +81,15 @@ def _biased(logits: Floats, draw: DrawPlan) -> Floats:
 
 def _penalised(logits: Floats, draw: DrawPlan) -> Floats:
     """Repetition penalty as in CTRL (Keskar et al. 2019) on every id of history; presence and frequency
-    on the ids after the prompt, as OpenAI defines them."""
-    seen = np.unique(np.array(draw.history, dtype=np.int64))
+    on the ids after the prompt, as OpenAI defines them. Ids that have no logit are passed over."""
+    history = np.array(draw.history, dtype=np.int64)
+    output, counts = np.unique(history[draw.num_prompt :], return_counts=True)
+    output, counts = output[output < logits.size], counts[output < logits.size]
+    seen = np.unique(history)
+    seen = seen[seen < logits.size]
     penalty = np.float32(draw.repetition_penalty)
     if penalty != 1:
         logits[seen] = np.where(logits[seen] > 0, logits[seen] / penalty, logits[seen] * penalty)
-    output, counts = np.unique(np.array(draw.history[draw.num_prompt :], dtype=np.int64), return_counts=True)
     subtract = float(np.float32(draw.presence_penalty)) + float(np.float32(draw.frequency_penalty)) * counts
     logits[output] = (logits[output].astype(np.float64) - subtract).astype(np.float32)
     return logits

@@ -158,7 +158,8 @@ def _rows(
         for output in row.outputs:
             begin, end = place * MAX_TOP, place * MAX_TOP + max(0, output.num_top)
             pairs = zip(top[begin:end], top_logprobs[begin:end], strict=True)
-            outputs.append(TokenResult(tokens[place], logprobs[place], tuple(pairs)))
+            listed = tuple(pair for pair in pairs if pair[0] >= 0)  # fewer than asked for have a number
+            outputs.append(TokenResult(tokens[place], logprobs[place], listed))
             place += 1
         rows.append(RowResult(row.sequence_id, tuple(outputs)))
     return tuple(rows)

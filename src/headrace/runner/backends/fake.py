@@ -95,8 +95,9 @@ class FakeBackend:
     def _answer(self, output: OutputPlan, slots: npt.NDArray[np.int64]) -> TokenResult:
         weights = 2 * np.arange(len(slots), dtype=_U64) + _U64(1)  # so that two places swapped show
         digest = (self._values[slots] * weights).sum(dtype=_U64)
-        logits = _uniform(_mix(digest + self._ids)) * 8.0 - 4.0  # (V,)
-        token = output.target if output.draw is None else _draw(logits, output.draw, self._ids)
+        ids = self._ids[: output.num_drawable or None]
+        logits = _uniform(_mix(digest + ids)) * 8.0 - 4.0  # (V,), or as many as are drawable
+        token = output.target if output.draw is None else _draw(logits, output.draw, ids)
         assert token is not None
         if output.num_top < 0:
             return TokenResult(token, 0.0, ())

@@ -88,6 +88,8 @@ class ReferenceBackend:
 
 def _token_result(logits: Floats, output: OutputPlan) -> TokenResult:
     """logits (V,)."""
+    if output.num_drawable:
+        logits = logits[: output.num_drawable]
     token = draw_token(logits, output.draw) if output.draw is not None else output.target
     assert token is not None
     if output.num_top < 0:
