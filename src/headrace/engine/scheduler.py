@@ -8,7 +8,7 @@ The oldest can always go on, because the door refuses what does not fit into all
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from headrace.core.config import EngineConfig
@@ -26,15 +26,17 @@ from headrace.kv.lease import BlockLease
 
 class Scheduler:
     """One thread calls it. `running` and `waiting` are each in order of arrival, and whoever runs came
-    before whoever waits."""
+    before whoever waits. Both are by sequence id, so that one leaves in no time however many there are.
+    """
 
     def __init__(self, info: BackendInfo, config: EngineConfig) -> None:
         self._config = config
         self._pool = BlockPool(info.num_blocks, info.block_size)
         self._max_tokens = max_tokens_in(info)
         self._vocab_size = info.vocab_size
-        self._running: list[Sequence] = []
-        self._waiting: deque[Sequence] = deque()
+        self._running: dict[int, Sequence] = {}
+        self._waiting: OrderedDict[int, Sequence] = OrderedDict()
+        self._by_request: dict[str, dict[int, Sequence]] = {}  # all of both
         self._num_preemptions = 0
 
     @property
@@ -62,28 +64,30 @@ class Scheduler:
 
     def sequences(self) -> Iterator[Sequence]:
         """All that are not over, to look at."""
-        yield from self._running
-        yield from self._waiting
+        yield from self._running.values()
+        yield from self._waiting.values()
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence that the door let in."""
-        self._waiting.append(sequence)
+        self._waiting[sequence.sequence_id] = sequence
+        self._by_request.setdefault(sequence.request_id, {})[sequence.sequence_id] = sequence
 
     # ---- look ----
 
     def plan(self) -> StepPlan:
         budget = StepBudget(self._config.max_num_batched_tokens)
         draft = BlockDraft(self._pool)
-        rows, preempted = self._plan_running(share(self._running, budget), draft)
+        rows, preempted = self._plan_running(budget, draft)
         if not preempted:
             rows += self._plan_waiting(budget, draft)
         return StepPlan(rows=tuple(rows), preempted=tuple(sequence.sequence_id for sequence in preempted))
 
-    def _plan_running(self, shares: list[int], draft: BlockDraft) -> tuple[list[RowPlan], list[Sequence]]:
+    def _plan_running(self, budget: StepBudget, draft: BlockDraft) -> tuple[list[RowPlan], list[Sequence]]:
         """Rows of the running sequences, oldest first, and the youngest ones that must make place."""
         rows: list[RowPlan] = []
         preempted: list[Sequence] = []
-        staying = deque(zip(self._running, shares, strict=True))
+        running = list(self._running.values())
+        staying = deque(zip(running, share(running, budget), strict=True))
         while staying:
             sequence, num_new = staying.popleft()
             if num_new == 0:
@@ -104,9 +108,9 @@ class Scheduler:
         """Rows of the waiting sequences that can start, in order and without overtaking. One starts when
         the blocks left, less those the running ones need for tokens they know, hold all of its tokens."""
         rows: list[RowPlan] = []
-        num_promised = sum(self._num_missing(sequence) for sequence in self._running)
+        num_promised = sum(self._num_missing(sequence) for sequence in self._running.values())
         num_promised -= self._pool.num_free - draft.num_left  # kept by this plan
-        for sequence in self._waiting:
+        for sequence in self._waiting.values():
             if len(self._running) + len(rows) >= self._config.max_num_seqs or budget.is_spent:
                 break
             num_needed = self._num_missing(sequence)
@@ -151,41 +155,48 @@ class Scheduler:
             self._preempt(plan.preempted)
         self._admit(plan)
         events: list[Event] = []
-        by_id = {sequence.sequence_id: sequence for sequence in self._running}
         for row, row_result in zip(plan.rows, result.rows, strict=True):
-            sequence = by_id[row.sequence_id]
+            sequence = self._running[row.sequence_id]
             self._advance(sequence, row)
             events += self._record(sequence, row, row_result)
             reason = sequence.finish_reason
             if reason is not None:
                 events.append(_finished(sequence, reason))
-                sequence.lease.release()
-                self._running.remove(sequence)
+                self._forget(sequence)
         return events
 
     def drop(self, request_id: str) -> list[Event]:
         """Forget a request's unfinished sequences, whatever they were at."""
-        dropped = [sequence for sequence in self.sequences() if sequence.request_id == request_id]
+        dropped = list(self._by_request.get(request_id, {}).values())
         for sequence in dropped:
-            sequence.lease.release()
-        self._running = [sequence for sequence in self._running if sequence.request_id != request_id]
-        self._waiting = deque(sequence for sequence in self._waiting if sequence.request_id != request_id)
+            self._forget(sequence)
         return [_finished(sequence, "abort") for sequence in dropped]
+
+    def _forget(self, sequence: Sequence) -> None:
+        sequence.lease.release()
+        queue = self._running if sequence.sequence_id in self._running else self._waiting
+        del queue[sequence.sequence_id]
+        siblings = self._by_request[sequence.request_id]
+        del siblings[sequence.sequence_id]
+        if not siblings:
+            del self._by_request[sequence.request_id]
 
     def _preempt(self, sequence_ids: tuple[int, ...]) -> None:
         """From youngest to oldest, so that the waiting queue stays in order of arrival."""
         for sequence_id in sequence_ids:
-            sequence = self._running.pop()
-            assert sequence.sequence_id == sequence_id, "only the youngest are preempted"
+            youngest, sequence = self._running.popitem()
+            assert youngest == sequence_id, "only the youngest are preempted"
             sequence.lease.release()
             sequence.num_computed = 0
-            self._waiting.appendleft(sequence)
+            self._waiting[sequence_id] = sequence
+            self._waiting.move_to_end(sequence_id, last=False)
             self._num_preemptions += 1
 
     def _admit(self, plan: StepPlan) -> None:
         planned = {row.sequence_id for row in plan.rows}
-        while self._waiting and self._waiting[0].sequence_id in planned:
-            self._running.append(self._waiting.popleft())
+        while self._waiting and next(iter(self._waiting)) in planned:
+            sequence_id, sequence = self._waiting.popitem(last=False)
+            self._running[sequence_id] = sequence
 
     def _advance(self, sequence: Sequence, row: RowPlan) -> None:
         assert sequence.num_computed == row.num_computed, "a plan is committed once, in order"
