@@ -26,6 +26,11 @@ SCALARS = {
     12: struct.Struct("<d"),
 }
 BOOL, STRING, ARRAY = 7, 8, 9
+# How values should look that some converters have written as arrays of arrays.
+ADVICE = {
+    "tokenizer.ggml.merges": 'a merge is one string, "left right"; convert the model again with a current '
+    "converter"
+}
 
 
 def read_metadata(cursor: Cursor, num_pairs: int) -> dict[str, object]:
@@ -62,7 +67,8 @@ def _read_array(cursor: Cursor, field: str) -> object:
         strings, cursor.position = read_string_array(cursor.file, field, cursor.position, count)
         return strings
     if item_type == ARRAY:
-        raise cursor.fail(field, "is an array of arrays, which is not supported")
+        advice = ADVICE.get(field, "supported: arrays of numbers, bools and strings")
+        raise cursor.fail(field, f"is an array of arrays, which is not supported; {advice}")
     layout = SCALARS.get(item_type)
     if layout is None:
         raise cursor.fail(field, f"is an array of unknown value type {item_type} (0 to 12 are known)")

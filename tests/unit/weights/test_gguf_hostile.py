@@ -104,7 +104,20 @@ CASES: dict[str, tuple[bytes, str, str]] = {
         "string 299, its last, leaves the file",
     ),
     # Metadata that is not what the format allows
-    "array of arrays": (with_pair("s", struct.pack("<IIQ", ARRAY, ARRAY, 1)), "s", "array of arrays"),
+    "array of arrays": (
+        with_pair("s", struct.pack("<IIQ", ARRAY, ARRAY, 1)),
+        "s",
+        "array of arrays, which is not supported; supported: arrays of numbers, bools and strings",
+    ),
+    # F4
+    "merges as pairs": (
+        with_pair(
+            "tokenizer.ggml.merges",
+            struct.pack("<IIQ", ARRAY, ARRAY, 1) + struct.pack("<IQ", STRING, 2) + text("a") + text("b"),
+        ),
+        "tokenizer.ggml.merges",
+        'a merge is one string, "left right"; convert the model again',
+    ),
     "nested 1000 deep": (
         with_pair("s", struct.pack("<I", ARRAY) + struct.pack("<IQ", ARRAY, 1) * 1000),
         "s",
