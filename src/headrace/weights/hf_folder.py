@@ -5,6 +5,7 @@ norms, stored as weight - 1, are given as weight."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,15 @@ from headrace.weights.checkpoint import StoredTensor
 from headrace.weights.formats import BY_NAME
 from headrace.weights.json_text import read_json_file
 from headrace.weights.names import LAYER_NAMES, gguf_name
-from headrace.weights.safetensors import open_safetensors
+from headrace.weights.safetensors import Safetensors, open_safetensors
 from headrace.weights.tied_head import settle_head
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 GEMMA_TYPES = ("gemma3", "gemma3_text")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +45,7 @@ def open_hf_folder(folder: Path) -> HfCheckpoint:
     _refuse_quantised(config_path, config)
     tensors = {
         name: _as_gguf_means(model_type, name, tensor)
-        for name, tensor in _named_tensors(model_type, _read_tensors(folder)).items()
+        for name, tensor in _named_tensors(model_type, _usable_tensors(folder, model_type)).items()
     }
     tied, tensors = settle_head(folder, config, model_type, tensors)
     metadata = {"hf_config": MappingProxyType({**config, "tie_word_embeddings": tied})}
@@ -67,7 +70,23 @@ def _refuse_quantised(config_path: Path, config: Mapping[str, object]) -> None:
     raise ModelFileError(config_path, "quantization_config.quant_method", message)
 
 
-def _read_tensors(folder: Path) -> dict[str, StoredTensor]:
+def _usable_tensors(folder: Path, model_type: str) -> Mapping[str, StoredTensor]:
+    """Without those of a dtype that is not supported, which must be ones that no forward pass has a name for,
+    such as buffers of positions."""
+    content = _read_tensors(folder)
+    for name, error in content.unsupported.items():
+        if gguf_name(model_type, name) != name:
+            raise error
+    if content.unsupported:
+        log.warning(
+            "%s: left out, being unused and of a dtype that is not supported: %s",
+            folder,
+            ", ".join(sorted(content.unsupported)),
+        )
+    return content.tensors
+
+
+def _read_tensors(folder: Path) -> Safetensors:
     """All tensors by Hugging Face's names. Like transformers, one whole file goes before an index."""
     if (folder / SINGLE).exists():
         return open_safetensors(folder / SINGLE)
@@ -76,21 +95,26 @@ def _read_tensors(folder: Path) -> dict[str, StoredTensor]:
     raise ModelFileError(folder, SINGLE, f"is missing, and so is {INDEX}: {_folder_advice(folder)}")
 
 
-def _read_shards(folder: Path) -> dict[str, StoredTensor]:
+def _read_shards(folder: Path) -> Safetensors:
     index = folder / INDEX
     weight_map = read_json_file(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ModelFileError(index, "weight_map", "is missing or not an object")
-    shards: dict[str, dict[str, StoredTensor]] = {}
+    shards: dict[str, Safetensors] = {}
     tensors: dict[str, StoredTensor] = {}
+    unsupported: dict[str, ModelFileError] = {}
     for name, value in weight_map.items():
         file_name = _plain_name(index, value)
         if file_name not in shards:
             shards[file_name] = open_safetensors(folder / file_name)
-        if name not in shards[file_name]:
+        shard = shards[file_name]
+        if name in shard.tensors:
+            tensors[name] = shard.tensors[name]
+        elif name in shard.unsupported:
+            unsupported[name] = shard.unsupported[name]
+        else:
             raise ModelFileError(index, f"weight_map {name!r}", f"{file_name} has no such tensor")
-        tensors[name] = shards[file_name][name]
-    return tensors
+    return Safetensors(tensors, unsupported)
 
 
 def _plain_name(index: Path, value: object) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.core.errors import ModelFileError
@@ -19,17 +20,30 @@ MAX_DIMS = 8
 DTYPES = ("F32", "F16", "BF16")  # named alike in the formats table
 
 
-def open_safetensors(path: Path) -> dict[str, StoredTensor]:
-    """The file's tensors by their own names, as views into its memory map."""
+@dataclass(frozen=True, slots=True)
+class Safetensors:
+    """A file's tensors by their own names. Which of them a model needs is not known here: one of a dtype that
+    is not supported comes as the error to raise if it is needed."""
+
+    tensors: Mapping[str, StoredTensor]  # views into the file's memory map
+    unsupported: Mapping[str, ModelFileError]
+
+
+def open_safetensors(path: Path) -> Safetensors:
     file = map_file(path)
     header, data_start = _read_header(file)
-    tensors = {
-        name: _read_tensor(file, name, entry, data_start)
-        for name, entry in header.items()
-        if name != "__metadata__"
-    }
+    tensors: dict[str, StoredTensor] = {}
+    unsupported: dict[str, ModelFileError] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        found = _read_tensor(file, name, entry, data_start)
+        if isinstance(found, ModelFileError):
+            unsupported[name] = found
+        else:
+            tensors[name] = found
     _check_places(file, header, data_start)
-    return tensors
+    return Safetensors(tensors, unsupported)
 
 
 def _read_header(file: FileMap) -> tuple[Mapping[str, object], int]:
@@ -50,14 +64,14 @@ def _read_header(file: FileMap) -> tuple[Mapping[str, object], int]:
     return parse_json_object(file.path, "header", file.content[LENGTH_BYTES:data_start]), data_start
 
 
-def _read_tensor(file: FileMap, name: str, entry: object, data_start: int) -> StoredTensor:
+def _read_tensor(file: FileMap, name: str, entry: object, data_start: int) -> StoredTensor | ModelFileError:
+    """The tensor, or what keeps it from being used; a header that lies about it is raised."""
     field = tensor_field(name)
     if not isinstance(entry, dict):
         raise ModelFileError(file.path, field, "its header entry is not an object")
     dtype = entry.get("dtype")
-    if dtype not in DTYPES:
-        message = f"has dtype {dtype!r}, which is not supported; supported: {', '.join(DTYPES)}"
-        raise ModelFileError(file.path, field, message)
+    if not isinstance(dtype, str):
+        raise ModelFileError(file.path, field, f"dtype {dtype!r} is not a string")
     shape = _counts(file, field, "shape", entry.get("shape"))
     if len(shape) > MAX_DIMS:
         raise ModelFileError(file.path, field, f"shape has {len(shape)} dimensions (at most {MAX_DIMS})")
@@ -66,6 +80,9 @@ def _read_tensor(file: FileMap, name: str, entry: object, data_start: int) -> St
     if len(offsets) != 2 or not offsets[0] <= offsets[1] <= data_bytes:
         message = f"data_offsets {offsets[:4]} do not lie within the file's {data_bytes} bytes of tensors"
         raise ModelFileError(file.path, field, message)
+    if dtype not in DTYPES:
+        message = f"has dtype {dtype!r}, which is not supported; supported: {', '.join(DTYPES)}"
+        return ModelFileError(file.path, field, message)
     stored = BY_NAME[dtype]
     start, end = offsets
     if stored.num_bytes(math.prod(shape)) != end - start:

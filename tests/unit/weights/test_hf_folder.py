@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from folder_builder import LLAMA, float_file, write_folder
+from folder_builder import LLAMA, entry, float_file, safetensors, write_folder
 
 from headrace.core.errors import ModelFileError
 from headrace.weights.names import gguf_name
@@ -88,6 +88,36 @@ def test_gemma_norms_mean_the_same_as_in_gguf(tmp_path: Path, dtype: str) -> Non
         assert tensors[name].format.name == "F32"
         assert tensors[name].shape == (4,)
         assert tensors[name].data.view(np.float32).tolist() == [1.5, 0.75, 4.0, 0.0]
+
+
+POSITIONS = "model.layers.0.self_attn.position_ids"
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("dtype", ["I64", "I32", "U8", "BOOL", "F8_E4M3"])
+def test_unused_tensors_of_other_dtypes_are_left_out_with_a_warning(
+    tmp_path: Path, dtype: str, sharded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    header = {"model.embed_tokens.weight": entry("F32", [6, 2], 0, 48), POSITIONS: entry(dtype, [2], 48, 64)}
+    (tmp_path / "config.json").write_text(json.dumps(TIED))
+    name = "one.safetensors" if sharded else "model.safetensors"
+    (tmp_path / name).write_bytes(safetensors(header, bytes(64)))
+    if sharded:
+        index = {"weight_map": dict.fromkeys(header, name)}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert open_checkpoint(tmp_path).tensors.keys() == {"token_embd.weight"}
+    assert POSITIONS in caplog.text
+    assert str(tmp_path) in caplog.text
+
+
+def test_needed_tensors_of_other_dtypes_are_refused(tmp_path: Path) -> None:
+    needed = "model.layers.0.self_attn.q_proj.weight"
+    header = {POSITIONS: entry("I64", [2], 0, 16), needed: entry("I8", [16], 16, 32)}
+    (tmp_path / "config.json").write_text(json.dumps(TIED))
+    (tmp_path / "model.safetensors").write_bytes(safetensors(header, bytes(32)))
+    error = refused(tmp_path)
+    assert error.field == f"tensor {needed}"
+    assert "has dtype 'I8', which is not supported; supported: F32, F16, BF16" in str(error)
 
 
 def write_sharded(folder: Path, weight_map: Any) -> Path:

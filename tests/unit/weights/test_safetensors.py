@@ -31,7 +31,7 @@ def test_file_by_the_safetensors_package(tmp_path: Path) -> None:
     }
     path = tmp_path / "model.safetensors"
     safetensors.numpy.save_file(expected, path, metadata={"format": "pt"})
-    found = open_safetensors(path)
+    found = open_safetensors(path).tensors
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         assert found[name].name == name
@@ -44,13 +44,27 @@ def test_file_by_the_safetensors_package(tmp_path: Path) -> None:
 def test_bf16(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(build({"w": entry("BF16", [2, 2], 0, 8)}, b"abcdefgh"))
-    assert open_safetensors(path)["w"].format.name == "BF16"
-    assert open_safetensors(path)["w"].data.tobytes() == b"abcdefgh"
+    stored = open_safetensors(path).tensors["w"]
+    assert stored.format.name == "BF16"
+    assert stored.data.tobytes() == b"abcdefgh"
+
+
+def test_other_dtypes_come_as_errors(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = {"w": np.ones((2, 2), np.float32), "ids": np.arange(3), "mask": np.ones(5, np.bool_)}
+    safetensors.numpy.save_file(tensors, path)
+    content = open_safetensors(path)
+    assert content.tensors.keys() == {"w"}
+    assert content.unsupported.keys() == {"ids", "mask"}
+    error = content.unsupported["ids"]
+    assert error.field == "tensor ids"
+    assert "has dtype 'I64', which is not supported; supported: F32, F16, BF16" in str(error)
 
 
 DATA = bytes(64)
 TOP, ALL = 1 << 63, (1 << 64) - 1
 W = "tensor w"
+NORM = "model.norm.weight"
 GOOD = build({"v": entry("F32", [4], 0, 16), "w": entry("F32", [4, 3], 16, 64)}, DATA)
 
 
@@ -82,8 +96,14 @@ CASES: dict[str, tuple[bytes, str, str]] = {
     ),
     "entry is a number": (build({"w": 5}, DATA), W, "not an object"),
     "no dtype": (build({"w": {"shape": [16], "data_offsets": [0, 64]}}, DATA), W, "dtype None"),
-    "dtype F8_E4M3": (one("F8_E4M3", [64], 0, 64), W, "'F8_E4M3', which is not supported; supported: F32"),
-    "dtype I64": (one("I64", [8], 0, 64), W, "'I64'"),
+    "dtype F8_E4M3": (
+        build({NORM: entry("F8_E4M3", [64], 0, 64)}, DATA),
+        f"tensor {NORM}",
+        "'F8_E4M3', which is not supported; supported: F32",
+    ),
+    "dtype I64": (build({NORM: entry("I64", [8], 0, 64)}, DATA), f"tensor {NORM}", "'I64'"),
+    "I64 past the end": (one("I64", [8], 0, 128), W, "within the file's 64 bytes"),
+    "I64 and a gap": (build({"w": entry("I64", [7], 8, 64)}, DATA), W, "leaves a gap before it"),
     "dtype is a list": (one(["F32"], [16], 0, 64), W, "dtype ['F32']"),
     "no shape": (build({"w": {"dtype": "F32", "data_offsets": [0, 64]}}, DATA), W, "shape is not"),
     "negative shape": (one("F32", [-4, -4], 0, 64), W, "shape is not a list of counts"),
@@ -148,7 +168,10 @@ def test_memory_stays_small(opened: tuple[dict[str, Outcome], int]) -> None:
 def test_the_file_behind_the_cases_is_good(tmp_path: Path) -> None:
     path = tmp_path / "good.safetensors"
     path.write_bytes(GOOD)
-    assert {name: tensor.shape for name, tensor in open_safetensors(path).items()} == {"v": (4,), "w": (4, 3)}
+    assert {name: stored.shape for name, stored in open_safetensors(path).tensors.items()} == {
+        "v": (4,),
+        "w": (4, 3),
+    }
 
 
 FUZZED = float_file({"a": np.ones((2, 3)), "b": np.ones(4)})
@@ -167,7 +190,7 @@ def test_fuzzed(changes: dict[int, int], size: int) -> None:
         path = Path(folder) / "model.safetensors"
         path.write_bytes(content[:size])
         try:
-            tensors = open_safetensors(path)
+            tensors = open_safetensors(path).tensors
         except ModelFileError:
             return
     assert all(tensor.data.size == 4 * tensor.num_elements for tensor in tensors.values())
