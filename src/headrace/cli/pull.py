@@ -44,8 +44,11 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from headrace.weights.catalogue import pull
 
-    signal.signal(signal.SIGTERM, _interrupt)  # tidy up as for Ctrl-C
-    print(pull(args.source, name=args.name, sha256=args.sha256, progress=not args.quiet))
+    before = signal.signal(signal.SIGTERM, _interrupt)  # tidy up as for Ctrl-C
+    try:
+        print(pull(args.source, name=args.name, sha256=args.sha256, progress=not args.quiet))
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 
