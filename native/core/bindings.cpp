@@ -2,6 +2,7 @@
 // The one file that knows Python. Buffers come in as arrays and stay the caller's; long work releases the GIL.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -131,10 +132,15 @@ NB_MODULE(_native, m) {
   m.attr("OUTPUT_SPEC_BYTES") = sizeof(OutputSpec);
   m.def("kernel_tables", [] {
     std::vector<std::string> names;
-    for (const Kernels* table : {vnni_kernels(), avx2_kernels(), &reference_kernels()})
-      if (table) names.emplace_back(table->name);
+    for (const TableStatus& status : kernel_tables())
+      if (status.table) names.emplace_back(status.name);
     return names;
   }, "Names of the kernel tables that run on this CPU, fastest first.");
+  m.def("kernel_table_lacks", [] {
+    std::vector<std::pair<std::string, std::string>> tables;
+    for (const TableStatus& status : kernel_tables()) tables.emplace_back(status.name, status.lacks);
+    return tables;
+  }, "All kernel tables, fastest first, each with what this CPU lacks for it: empty where it runs.");
   m.def("read_bandwidth", &read_bandwidth, "num_threads"_a, "bytes"_a, "seconds"_a,
         nb::call_guard<nb::gil_scoped_release>(), "Bytes a second that all threads together read from memory.");
   m.def("pack", &pack, "gguf_id"_a, "data"_a, "rows"_a, "columns"_a, "team"_a);

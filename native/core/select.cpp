@@ -1,19 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which kernel tables this CPU runs. It is compiled without any extension, so that it runs everywhere itself.
 #include <cstring>
 
 #include "kernels.h"
 
 namespace headrace {
+namespace {
 
-#if !defined(HEADRACE_X86)
-const Kernels* avx2_kernels() { return nullptr; }
-const Kernels* vnni_kernels() { return nullptr; }
+struct Need {
+  bool is_here;
+  const char* name;
+};
+
+TableStatus status_of(const char* name, const Kernels& (*table)(), std::initializer_list<Need> needs) {
+  std::string lacks;
+  for (const Need& need : needs)
+    if (!need.is_here) lacks += (lacks.empty() ? "" : ", ") + std::string(need.name);
+  return {name, lacks.empty() ? &table() : nullptr, lacks};
+}
+
+}  // namespace
+
+std::vector<TableStatus> kernel_tables() {
+  std::vector<TableStatus> tables;
+#if defined(HEADRACE_X86)
+  const Need avx2{__builtin_cpu_supports("avx2") != 0, "AVX2"}, fma{__builtin_cpu_supports("fma") != 0, "FMA"},
+      f16c{__builtin_cpu_supports("f16c") != 0, "F16C"};
+  tables.push_back(status_of("avx512vnni", vnni_kernels,
+                             {avx2, fma, f16c,
+                              {__builtin_cpu_supports("avx512f") != 0, "AVX512F"},
+                              {__builtin_cpu_supports("avx512bw") != 0, "AVX512BW"},
+                              {__builtin_cpu_supports("avx512vl") != 0, "AVX512VL"},
+                              {__builtin_cpu_supports("avx512vnni") != 0, "AVX512-VNNI"}}));
+  tables.push_back(status_of("avx2", avx2_kernels, {avx2, fma, f16c}));
+#else
+  for (const char* name : {"avx512vnni", "avx2"}) tables.push_back({name, nullptr, "an x86-64 processor"});
 #endif
+  tables.push_back(status_of("reference", reference_kernels, {}));
+  return tables;
+}
 
 const Kernels* select_kernels(const char* name) {
-  const Kernels* fastest_first[] = {vnni_kernels(), avx2_kernels(), &reference_kernels()};
-  for (const Kernels* table : fastest_first)
-    if (table && (!std::strcmp(name, "auto") || !std::strcmp(name, table->name))) return table;
+  for (const TableStatus& status : kernel_tables())
+    if (status.table && (!std::strcmp(name, "auto") || !std::strcmp(name, status.name))) return status.table;
   return nullptr;
 }
 

@@ -3,6 +3,8 @@
 // portable scalar code; an ISA's file replaces entries. A kernel never hears of a request.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace headrace {
 
@@ -118,8 +120,18 @@ struct Kernels {
 };
 
 const Kernels& reference_kernels();
-const Kernels* avx2_kernels();    // null where not built in or the CPU lacks AVX2, FMA or F16C
-const Kernels* vnni_kernels();    // null where not built in or the CPU lacks AVX512-VNNI with VL
+// Each in a file compiled for its instructions: nothing there may be called before select.cpp knows that they run.
+const Kernels& avx2_kernels();
+const Kernels& vnni_kernels();
+
+struct TableStatus {
+  const char* name;
+  const Kernels* table;  // null: it does not run here
+  std::string lacks;     // what it would need; empty: it runs
+};
+
+// All tables, fastest first.
+std::vector<TableStatus> kernel_tables();
 
 // "auto" is the fastest that runs here; else by name. Null: no such table on this machine.
 const Kernels* select_kernels(const char* name);

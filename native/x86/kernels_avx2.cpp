@@ -23,11 +23,9 @@ struct Avx2Dot {
 
 }  // namespace
 
-const Kernels* avx2_kernels() {
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
-    return nullptr;
+const Kernels& avx2_kernels() {
   static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
-  return &table;
+  return table;
 }
 
 }  // namespace headrace

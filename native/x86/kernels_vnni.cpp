@@ -23,10 +23,9 @@ struct VnniDot {
 
 }  // namespace
 
-const Kernels* vnni_kernels() {
-  if (!__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512vl") || !avx2_kernels()) return nullptr;
+const Kernels& vnni_kernels() {
   static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
-  return &table;
+  return table;
 }
 
 }  // namespace headrace

@@ -32,6 +32,8 @@ def test_times_go_to_stderr(smollm2_path: Path) -> None:
     done = answer(smollm2_path, "-p", "Hi", "--max-tokens", "3", "--verbose")
     assert done.returncode == 0
     assert "loaded in" in done.stderr
+    assert "headrace: kernels = " in done.stderr
+    assert "headrace: max_model_len = 8192 (" in done.stderr
     assert " 3 out" in done.stderr
 
 

@@ -43,6 +43,7 @@ COMMANDS = (
     Command("models", "list models: here, and known by name"),
     Command("rm", "delete a model from this machine"),
     Command("info", "say what is in a model file"),
+    Command("kernels", "say which kernels this CPU runs"),
     Command("bench", "measure speed"),
     Command("eval", "measure quality"),
 )

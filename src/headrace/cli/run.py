@@ -58,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--max-tokens", metavar="N", type=int, help="default: as many as there is room for")
     parser.add_argument("--seed", type=int, help="the same seed gives the same answer")
     parser.add_argument("--threads", metavar="N", type=int, help="default: one for each physical core")
-    parser.add_argument("--verbose", action="store_true", help="times on stderr after each answer")
+    parser.add_argument("--verbose", action="store_true", help="settings and times on stderr")
     parser.set_defaults(run=run)
 
 
@@ -74,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     prompt = _prompt(args)
+    if args.verbose:
+        from headrace.cli.log import log_to_stderr
+
+        log_to_stderr()
     begin_s = time.perf_counter()
     _pull_if_absent(args.model)
     with LLM(args.model, num_threads=args.threads) as llm:

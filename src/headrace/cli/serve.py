@@ -76,7 +76,9 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from headrace.api.app import AppOptions
     from headrace.api.server import Server, ServerOptions, listen, url_of
+    from headrace.cli.log import log_to_stderr
 
+    log_to_stderr()
     config = _config(args)
     begin_s = time.perf_counter()
     listener = listen(args.host, args.port)

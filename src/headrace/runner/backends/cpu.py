@@ -12,6 +12,7 @@ import numpy as np
 from headrace import _native
 from headrace.core.errors import ConfigError
 from headrace.core.plan import BackendInfo, RowResult, StepPlan, StepResult, TokenResult
+from headrace.kernels.cpu.tables import choose, kernel_tables
 from headrace.models.registry import check_tensors, forward_of, spec_from_checkpoint
 from headrace.models.spec import ModelSpec
 from headrace.runner.fusion import fuse
@@ -42,18 +43,16 @@ def load_cpu_backend(
     """Pack the checkpoint's weights and record its forward pass.
 
     Args:
-        kernels: a table's name, or `auto` for the fastest that this CPU runs (`_native.kernel_tables()`).
+        kernels: a table's name, or `auto` for the fastest that this CPU runs.
 
     Raises:
         ModelFileError: tensors that are missing or have wrong shapes.
         ConfigError: kernels that do not run here, or memory for less than one block.
     """
-    tables = _native.kernel_tables()
-    if kernels != "auto" and kernels not in tables:
-        raise ConfigError(f"kernels {kernels!r} do not run on this CPU; these do: {', '.join(tables)}")
-    chosen = tables[0] if kernels == "auto" else kernels
-    if tables == ["reference"]:
-        log.warning("this CPU has no AVX2: running on the portable reference kernels, which are slow")
+    choice = choose(kernels, kernel_tables())
+    log.info("kernels = %s (%s)", choice.table, choice.reason)
+    if kernels == "auto" and choice.table == "reference":
+        log.warning("running on the portable reference kernels, which are slow: %s", choice.reason)
     spec = spec_from_checkpoint(checkpoint)
     check_tensors(checkpoint, spec)
     num_blocks = kv_cache_bytes // kv_bytes_per_block(spec)
@@ -63,7 +62,7 @@ def load_cpu_backend(
         )
     recorder = Recorder()
     logits = forward_of(spec.arch)(recorder, spec, _Tensors(checkpoint))
-    builder = ProgramBuilder(chosen, _native.Team(num_threads), fuse(recorder.nodes, logits))
+    builder = ProgramBuilder(choice.table, _native.Team(num_threads), fuse(recorder.nodes, logits))
     program = builder.build()
     info = BackendInfo(
         vocab_size=spec.vocab_size,
@@ -71,7 +70,7 @@ def load_cpu_backend(
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
     )
-    return CpuBackend(program, spec, info, builder.matrix_bytes, chosen)
+    return CpuBackend(program, spec, info, builder.matrix_bytes, choice.table)
 
 
 class _Tensors:
