@@ -56,7 +56,8 @@ def test_a_seed_repeats_and_another_differs(smollm2_path: Path) -> None:
         (["-p", "x", "--temperature", "-1"], "temperature must be a number from 0 to 100"),
         (["-p", "", "--raw"], "The prompt is empty"),
         (["-p", "x", "--max-tokens", "999999"], "needs 10000"),
-        (["-p", "x", "--raw", "--system", "y"], "--system needs a chat template"),
+        (["-p", "x", "--raw", "--system", "y"], "--system is for chats"),
+        (["-p", "x", "--raw", "--chat-template", "{{ 1 }}"], "--chat-template is for chats"),
     ],
 )
 def test_bad_options_are_one_line(smollm2_path: Path, args: list[str], says: str) -> None:

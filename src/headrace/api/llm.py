@@ -18,6 +18,7 @@ from headrace.core.config import EngineConfig, ModelConfig
 from headrace.core.errors import RequestError
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine.build import LoadedModel, load_model
+from headrace.text.chat_template import read_template
 
 PromptLike = str | Sequence[int]  # text, or token ids
 Message = Mapping[str, object]  # role and content
@@ -33,6 +34,7 @@ class LLM:
         num_threads: None means one for each physical core.
         max_model_len: tokens of prompt and output together.
         kv_cache_bytes: memory for K and V.
+        chat_template: a Jinja file, or the template itself, in place of the model's own.
         max_num_seqs: answers computed at once; more wait their turn.
         max_num_batched_tokens: tokens one step computes at most.
     """
@@ -45,6 +47,7 @@ class LLM:
         num_threads: int | None = None,
         max_model_len: int | None = None,
         kv_cache_bytes: int | None = None,
+        chat_template: str | None = None,
         max_num_seqs: int = EngineConfig().max_num_seqs,
         max_num_batched_tokens: int = EngineConfig().max_num_batched_tokens,
     ) -> None:
@@ -53,6 +56,7 @@ class LLM:
             num_threads=num_threads,
             max_model_len=max_model_len,
             kv_cache_bytes=kv_cache_bytes,
+            chat_template=None if chat_template is None else read_template(chat_template),
             engine=EngineConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens),
         )
         self._model = load_model(model, config)
@@ -132,7 +136,9 @@ class LLM:
         """The token ids that a conversation becomes."""
         template = self._model.chat_template
         if template is None:
-            raise RequestError(f"{self._model.name} has no chat template; use generate")
+            raise RequestError(
+                f"{self._model.name} has no chat template; use generate, or LLM(chat_template=...)"
+            )
         return template.encode(
             messages,
             tools=None,

@@ -67,7 +67,7 @@ class Conversation(Completion):
         if llm.model.chat_template is None:
             raise ConfigError(
                 f"{llm.model.name} has no chat template, so it cannot chat. "
-                f"Add --raw to have it continue your text as it is"
+                f"Add --raw to have it continue your text as it is, or give one with --chat-template"
             )
         self.system = system
         self._turns: list[dict[str, str]] = []

@@ -49,6 +49,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="short name, hf:org/name[/file], URL or path")
     parser.add_argument("-p", "--prompt", metavar="TEXT", help="answer this and leave; - reads stdin")
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without a template")
+    parser.add_argument(
+        "--chat-template", metavar="JINJA", help="file, or the template itself, in place of the model's own"
+    )
     parser.add_argument("--system", metavar="TEXT", help="how the model should behave")
     parser.add_argument(
         "--temperature", type=float, default=0.7, help="0: always the likeliest token (%(default)s)"
@@ -80,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         log_to_stderr()
     begin_s = time.perf_counter()
     _pull_if_absent(args.model)
-    with LLM(args.model, num_threads=args.threads) as llm:
+    with LLM(args.model, num_threads=args.threads, chat_template=args.chat_template) as llm:
         if args.verbose:
             print(f"loaded in {time.perf_counter() - begin_s:.3f} s", file=sys.stderr)
         talk = _talk(llm, params, args)
@@ -116,8 +119,9 @@ def _talk(llm: LLM, params: SamplingParams, args: argparse.Namespace) -> Complet
 
     if not args.raw:
         return Conversation(llm, params, args.system)
-    if args.system is not None:
-        raise ConfigError("--system needs a chat template, which --raw leaves out")
+    for option, value in (("--system", args.system), ("--chat-template", args.chat_template)):
+        if value is not None:
+            raise ConfigError(f"{option} is for chats, and --raw leaves the chat template out")
     return Completion(llm, params)
 
 

@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
         help="seconds that running requests have after the first signal (default: %(default)g)",
     )
     model = parser.add_argument_group("model")
-    model.add_argument("--chat-template", metavar="FILE", help="Jinja, in place of the model's own")
+    model.add_argument("--chat-template", metavar="JINJA", help="file, or the template itself")
     model.add_argument("--threads", type=int, help="default: one for each physical core")
     model.add_argument("--max-model-len", metavar="N", type=int, help="tokens of prompt and answer together")
     model.add_argument("--kv-cache-memory-bytes", metavar="N", type=int, help="memory for K and V")
@@ -99,21 +99,17 @@ def _load(args: argparse.Namespace, config: ModelConfig) -> ServedModel:
     from headrace.api.served_model import ServedModel
     from headrace.engine.admission import max_tokens_in
     from headrace.engine.build import load_model
-    from headrace.text.chat_template import read_chat_template
     from headrace.weights.catalogue import pull
 
     pull(args.model)  # nothing to do when it is here
     loaded = load_model(args.model, config)
-    chat_template = loaded.chat_template
-    if args.chat_template is not None:
-        chat_template = read_chat_template(args.chat_template, loaded.tokenizer)
     names = args.served_model_name or dict.fromkeys((loaded.name, args.model))
     return ServedModel(
         names=tuple(names),
         created_s=int(time.time()),
         engine=loaded.engine,
         tokenizer=loaded.tokenizer,
-        chat_template=chat_template,
+        chat_template=loaded.chat_template,
         max_model_len=max_tokens_in(loaded.info),
         vocab_size=loaded.info.vocab_size,
     )
@@ -121,6 +117,7 @@ def _load(args: argparse.Namespace, config: ModelConfig) -> ServedModel:
 
 def _config(args: argparse.Namespace) -> ModelConfig:
     from headrace.core.config import EngineConfig, ModelConfig
+    from headrace.text.chat_template import read_template
 
     engine = {
         name: value
@@ -132,6 +129,7 @@ def _config(args: argparse.Namespace) -> ModelConfig:
         num_threads=args.threads,
         max_model_len=args.max_model_len,
         kv_cache_bytes=args.kv_cache_memory_bytes,
+        chat_template=None if args.chat_template is None else read_template(args.chat_template),
         engine=EngineConfig(**engine),
     )
 

@@ -39,6 +39,7 @@ class ModelConfig:
     # Tokens of prompt and output together; None: what model and memory allow.
     max_model_len: int | None = None
     kv_cache_bytes: int | None = None  # None: a quarter of the free memory, or less if less can be used
+    chat_template: str | None = None  # Jinja source in place of the model's own
     engine: EngineConfig = field(default_factory=EngineConfig)  # the limits of one step
 
     def __post_init__(self) -> None:

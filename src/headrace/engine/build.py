@@ -62,7 +62,7 @@ def load_model(source: str, config: ModelConfig | None = None) -> LoadedModel:
     spec = spec_from_checkpoint(checkpoint)
     resolved = _resolve(config, spec)
     with _collector_paused():
-        text = _Background(lambda: _load_text(checkpoint))
+        text = _Background(lambda: _load_text(checkpoint, config.chat_template))
         backend = _load_backend(checkpoint, config, resolved)
         tokenizer, chat_template = text.result()
     engine = Engine(backend, config.engine, tokenizer.eos_ids, tokenizer.vocab_size)
@@ -141,11 +141,13 @@ def _resolve(config: ModelConfig, spec: ModelSpec) -> ResolvedConfig:
     return resolved
 
 
-def _load_text(checkpoint: Checkpoint) -> tuple[Tokenizer, ChatTemplate | None]:
-    from headrace.text.chat_template import load_chat_template
+def _load_text(checkpoint: Checkpoint, template_source: str | None) -> tuple[Tokenizer, ChatTemplate | None]:
+    from headrace.text.chat_template import ChatTemplate, load_chat_template
     from headrace.text.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(checkpoint)
+    if template_source is not None:
+        return tokenizer, ChatTemplate(template_source, tokenizer)
     return tokenizer, load_chat_template(checkpoint, tokenizer)
 
 

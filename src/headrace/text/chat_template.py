@@ -152,16 +152,17 @@ def load_chat_template(checkpoint: HasMetadata, tokenizer: Tokenizer) -> ChatTem
         raise ModelFileError(checkpoint.path, field, str(error)) from error
 
 
-def read_chat_template(option: str, tokenizer: Tokenizer) -> ChatTemplate:
-    """A template that the user gave: a file's path, or the template itself, which has a `{` in it.
-    Raises ConfigError."""
-    if "{" in option:
-        return ChatTemplate(option, tokenizer)
-    try:
-        source = Path(option).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"chat template file {option!r} cannot be read: {error}") from error
-    return ChatTemplate(source, tokenizer)
+def read_template(option: str) -> str:
+    """The source of a template that the user gave: a file's path, or the template itself, which has a `{`
+    in it. Compiled for a try, so that a broken one is known before a model is loaded. Raises ConfigError."""
+    source = option
+    if "{" not in option:
+        try:
+            source = Path(option).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"chat template file {option!r} cannot be read: {error}") from error
+    _compile(source)
+    return source
 
 
 def _compile(source: str) -> Callable[[Mapping[str, object]], str]:
