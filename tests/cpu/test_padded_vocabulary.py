@@ -10,24 +10,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tiny_models import VOCAB, save_hf
-from tokenizers import Tokenizer, decoders, models
+from byte_model import NUM_TOKENS, write_model
+from tiny_models import VOCAB
 
 from headrace import LLM, SamplingParams
 from headrace.core.errors import RequestError
-
-NUM_TOKENS = 257
-
-
-def write_model(folder: Path) -> Path:
-    """The tiny Llama of 301 rows under a tokenizer of 256 bytes and an end token."""
-    texts = [chr(0x100 + byte) for byte in range(256)]  # stands for the alphabet of byte-level vocabularies
-    tokenizer = Tokenizer(models.BPE({text: token for token, text in enumerate(texts)}, []))
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>"])
-    save_hf("llama", folder)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Chat with a model in the terminal, or answer one prompt with -p. MODEL is what `headrace pull` takes: a short
 name, hf:org/name, a URL or a path; it is pulled first if it is not here yet. With -p only the answer goes to
-stdout. Without a terminal and without -p, all of stdin is the prompt.
+stdout. Without a terminal and without -p, all of stdin is the prompt. How tokens are drawn is as said below,
+whatever the model's own files suggest.
 """
 
 EXAMPLES = """\

@@ -17,7 +17,8 @@ class SamplingParams:
     """How the next token is drawn.
 
     Order of application: logit bias, repetition / presence / frequency penalties, temperature,
-    top-k, top-p, min-p. `temperature` below 1e-5 is greedy, and so is `top_p == 0`.
+    top-k, top-p, min-p. `temperature` below 1e-5 is greedy, and so is `top_p == 0`. What is left out has
+    these defaults, whatever the model's files suggest.
     """
 
     temperature: float = 1.0
