@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from unit.api.live_server import LiveServer, running
 from unit.api.reciting_backend import RecitingBackend
 
 TEXT = "/v1/completions"
+CHAT = "/v1/chat/completions"
 LIMIT = 64
 
 
@@ -137,9 +139,9 @@ def test_logprobs_are_finite(logprob: float) -> None:
         choice = one(server, prompt="ab", echo=True, logprobs=2)
         assert choice["logprobs"]["token_logprobs"] == [None, *[-9999.0] * 4]
         chat = {"messages": [{"role": "user", "content": "a"}], "logprobs": True, "top_logprobs": 2}
-        response = server.post("/v1/chat/completions", chat)
+        response = server.post(CHAT, chat)
         assert response.json()["choices"][0]["logprobs"]["content"][0]["logprob"] == -9999.0
-        assert server.stream("/v1/chat/completions", chat)
+        assert server.stream(CHAT, chat)
 
 
 @pytest.mark.parametrize("max_tokens", [0, -1, 1.5, "5", 10**30, True])
@@ -165,13 +167,32 @@ def test_answers_fill_the_room_that_is_left(server: LiveServer, backend: Recitin
 def test_prompt_over_the_limit(server: LiveServer, num_tokens: int) -> None:
     """G1"""
     chat = {"messages": [{"role": "user", "content": "x" * num_tokens}]}
-    for path, body in ((TEXT, {"prompt": "x" * num_tokens}), ("/v1/chat/completions", chat)):
+    for path, body in ((TEXT, {"prompt": "x" * num_tokens}), (CHAT, chat)):
         for stream in (False, True):
             response = server.post(path, {**body, "stream": stream})
             assert response.status_code == 400
             error = response.json()["error"]
             assert error["code"] == "context_length_exceeded"
             assert str(LIMIT) in error["message"]
+
+
+@pytest.mark.parametrize("num_tokens", [64, 200, 1023])
+def test_prompt_longer_than_all_blocks_does_not_wedge_the_queue(num_tokens: int) -> None:
+    """G2: 4 blocks of 16 tokens under a model of 1024."""
+    backend = RecitingBackend(spell("Hi"), end=END, vocab_size=VOCAB_SIZE, max_model_len=1024, num_blocks=4)
+    text = "x" * num_tokens
+    chat = {"messages": [{"role": "user", "content": text}]}
+    with running(backend, byte_tokenizer()) as server:
+        for path, body in ((TEXT, {"prompt": text}), (TEXT, {"prompt": [7] * num_tokens}), (CHAT, chat)):
+            for stream in (False, True):
+                response = server.post(path, {**body, "stream": stream})
+                assert response.status_code == 400
+                assert response.json()["error"]["code"] == "context_length_exceeded"
+                assert "64" in response.json()["error"]["message"]
+                begin_s = time.perf_counter()
+                assert one(server, prompt="x" * 61)["text"] == "Hi"
+                assert time.perf_counter() - begin_s < 5
+        assert backend.num_steps == 6 * 3, "nothing was computed for those refused"
 
 
 def test_prompt_and_max_tokens_over_the_limit(server: LiveServer) -> None:

@@ -122,6 +122,23 @@ def test_lists_of_stops(server: LiveServer, backend: RecitingBackend, stop: Any,
     assert whole["choices"][0]["message"]["content"] == text_of(chunks) == kept
 
 
+@pytest.mark.parametrize("ending", ["end token", "max_tokens"])
+@pytest.mark.parametrize("shown", [False, True])
+def test_match_that_waited_for_a_longer_one(
+    server: LiveServer, backend: RecitingBackend, ending: str, shown: bool
+) -> None:
+    """A2 to A4: "b" is there, "abxy" would begin before it; the answer ends before that is known."""
+    backend.script = spell("xabx" if ending == "end token" else "xabxzzz")
+    limit = {"max_tokens": 4} if ending == "max_tokens" else {}
+    whole, chunks = both(server, stop=["abxy", "b"], include_stop_str_in_output=shown, **limit)
+    choice = whole["choices"][0]
+    kept = "xab" if shown else "xa"
+    assert choice["message"]["content"] == text_of(chunks) == kept
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "b")
+    assert reasons_of(chunks) == ["stop"]
+    assert chunks[-1]["usage"] == whole["usage"]
+
+
 @pytest.mark.parametrize("stop", ["", [""], ["a", ""], ["x"] * 17, [1], 7])
 def test_bad_stops(server: LiveServer, stop: Any) -> None:
     """A4"""
