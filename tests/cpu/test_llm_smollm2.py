@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from headrace import LLM, SamplingParams
@@ -20,3 +22,15 @@ def test_generate_and_chat(smollm2_path: Path) -> None:
         answer = llm.chat(talk, greedy)[0].outputs[0]
         assert answer.text == "".join(delta.text for delta in llm.stream_chat(talk, greedy))
         assert len(answer.text) > 5
+
+
+def test_a_model_that_nobody_closes_leaves_without_a_word(smollm2_path: Path) -> None:
+    script = (
+        "import sys, threading; from headrace import LLM, SamplingParams\n"
+        "llm = LLM(sys.argv[1], max_model_len=64)\n"
+        "print(llm.generate('1, 2, 3', SamplingParams(max_tokens=1))[0].outputs[0].text)\n"
+        "llm = LLM(sys.argv[1], max_model_len=64)\n"
+        "assert sum(thread.name == 'headrace-engine' for thread in threading.enumerate()) == 1\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(smollm2_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, cast
@@ -26,7 +27,7 @@ Params = SamplingParams | Sequence[SamplingParams] | None
 
 
 class LLM:
-    """One model, loaded when made, until `close` (or the end of a `with`).
+    """One model, loaded when made, until `close`, the end of a `with`, or nobody holds it any more.
 
     Args:
         model: a pulled model's short name, hf:org/name, or a path.
@@ -60,6 +61,8 @@ class LLM:
             engine=EngineConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens),
         )
         self._model = load_model(model, config)
+        # Without it a model that nobody closed would live on in its engine's thread.
+        weakref.finalize(self, self._model.engine.close)
 
     @classmethod
     def of(cls, model: LoadedModel) -> LLM:
