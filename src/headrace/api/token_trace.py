@@ -40,8 +40,9 @@ class TokenTrace:
                 continue
             raw = self._tokenizer.token_bytes(result.token)
             piece = self._decoder.decode(raw)
-            # An unfinished character ends after the character it will be part of.
-            end = self._num_chars + (len(piece) or bool(raw))
+            # A token that begins a character, or goes on with one, waits until that character has left.
+            is_within = bool(self._decoder.getstate()[0])
+            end = self._num_chars + len(piece) + is_within
             self._held.append((TracedToken(result, self._num_chars, piece, raw), end))
             self._num_chars += len(piece)
 

@@ -83,6 +83,21 @@ def test_logprobs_line_up_with_text(server: LiveServer, backend: RecitingBackend
     }
 
 
+def test_logprobs_of_a_text_that_ends_within_a_character(
+    server: LiveServer, backend: RecitingBackend
+) -> None:
+    """B4: the last token has what its bytes became, also when the text before them had left already."""
+    for script in ([0xF0, 0xF0], [*b"a", 0xF0, 0x9F], [0xF0, *b"a", 0xE9, 0xBE]):
+        backend.script = script
+        body = {"prompt": "p", "logprobs": 1, "max_tokens": len(script)}
+        choice = one(server, **body)
+        assert "".join(choice["logprobs"]["tokens"]) == choice["text"]
+        check_alignment(choice, num_shown=len(script))
+        assert streamed(server, **body) == {
+            name: choice[name] for name in ("text", "logprobs", "finish_reason")
+        }
+
+
 def test_one_logprob_entry_a_token(server: LiveServer, backend: RecitingBackend) -> None:
     """B4"""
     backend.script = spell("Hello")
