@@ -117,3 +117,33 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     script = f"{sys.executable} -m headrace models --json | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], env=dict(os.environ), capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "status", "says"),
+    [
+        pytest.param(
+            "models",
+            ">/dev/full",
+            1,
+            "No space left on device",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it"),
+        ),
+        ("models", ">&-", 0, ""),
+        ("info ''", "", 1, "no model is named ''"),
+    ],
+)
+def test_errors_of_the_system_are_one_line(words: str, redirection: str, status: int, says: str) -> None:
+    script = f"{sys.executable} -m headrace {words} {redirection}"
+    done = subprocess.run(["bash", "-c", script], env=dict(os.environ), capture_output=True, text=True)
+    assert done.returncode == status
+    assert says in done.stderr
+    assert done.stderr.count("\n") == bool(says)
+
+
+def test_a_home_that_cannot_be_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADRACE_HOME", "/dev/null/home")
+    assert main(["pull", "smollm2"]) == 1
+    assert "/dev/null" in capsys.readouterr().err

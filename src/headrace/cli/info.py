@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.weights.summary import summarise
 
     path = Path(args.model)
-    if not path.exists():
+    if not args.model or not path.exists():
         from headrace.weights.catalogue import resolve
 
         path = resolve(args.model)

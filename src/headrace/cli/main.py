@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help()
             return 0
         status = run(args)
-        sys.stdout.flush()  # here, where a reader that has gone is caught
+        print(end="", flush=True)  # here, where a reader that has gone is caught
         return status
     except HeadraceError as error:
         print(f"headrace: {error}", file=sys.stderr)
@@ -70,8 +70,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # `headrace models | head`: nobody reads on, and that is no error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         return 0
+    except OSError as error:  # a full disk under stdout, a folder that cannot be
+        _give_up_stdout()
+        print(f"headrace: {error}", file=sys.stderr)
+        return 1
+
+
+def _give_up_stdout() -> None:
+    """If it takes nothing, so that the interpreter's own last flush does not fail once more."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:

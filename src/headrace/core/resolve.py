@@ -14,6 +14,7 @@ from headrace.core.machine import Machine
 T = TypeVar("T")
 
 BLOCK_SIZE = 16  # token places in a KV block
+MAX_THREADS_PER_CORE = 8  # far beyond any use; a hundred take minutes for a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,11 @@ def resolve(config: ModelConfig, shape: ModelShape, machine: Machine) -> Resolve
 
 def _num_threads(config: ModelConfig, machine: Machine) -> Resolved[int]:
     if config.num_threads is not None:
+        if config.num_threads > MAX_THREADS_PER_CORE * machine.num_cores:
+            raise ConfigError(
+                f"num_threads = {config.num_threads} is too many for {machine.num_cores} cores: they would "
+                f"only wait for each other. Leave it out for one a core"
+            )
         return Resolved(config.num_threads, "as asked")
     return Resolved(machine.num_cores, "physical cores this process may use")
 

@@ -50,6 +50,7 @@ def test_as_asked() -> None:
         ({"max_model_len": 2000, "kv_cache_bytes": 2**20}, "needs kv_cache_bytes of at least 2048000"),
         ({"kv_cache_bytes": 16 * 1024 - 1}, "holds no block of 16 tokens"),
         ({"num_threads": 0}, "num_threads must be at least 1"),
+        ({"num_threads": 49}, "num_threads = 49 is too many for 6 cores"),
         ({"max_model_len": -5}, "max_model_len must be at least 1"),
         ({"backend": "gpu"}, "'cpu' or 'reference', got 'gpu'"),
     ],

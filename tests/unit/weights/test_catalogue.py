@@ -36,6 +36,8 @@ def model(tmp_path: Path) -> Path:
         ("org/name", "write hf:org/name"),
         ("./none.gguf", "no such file or folder"),
         ("none.gguf", "no such file or folder"),
+        ("ftp://example.org/x.gguf", "http://, https:// and hf:org/name can be pulled"),
+        ("", "no model is named ''"),
     ],
 )
 def test_a_name_that_is_not_here_says_what_would_work(home: Path, name: str, says: str) -> None:
@@ -43,6 +45,11 @@ def test_a_name_that_is_not_here_says_what_would_work(home: Path, name: str, say
         resolve(name)
     assert says in str(error.value)
     assert not home.exists()  # looking makes nothing
+
+
+def test_no_name_is_not_this_folder(home: Path) -> None:
+    with pytest.raises(CatalogueError, match="no model is named ''"):
+        pull("")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def resolve(name: str) -> Path:
     if name in BY_NAME:
         size = megabytes(BY_NAME[name].size_bytes)
         raise CatalogueError(f"{name} is not on this machine yet ({size}). Run: headrace pull {name}")
-    if Path(name).exists():
+    if name and Path(name).exists():
         return Path(name).absolute()
     raise CatalogueError(unknown(name, store))
 
@@ -97,10 +97,12 @@ def looks_like_path(name: str) -> bool:
 def existing(name: str) -> Path:
     path = Path(name).expanduser().absolute()
     if not path.exists():
-        hub = (
-            f" For a hub repository write hf:{name}" if name.count("/") == 1 and name[0] not in "./~" else ""
-        )
-        raise CatalogueError(f"{name}: no such file or folder.{hub}")
+        hint = ""
+        if "://" in name:
+            hint = " Of addresses, http://, https:// and hf:org/name can be pulled"
+        elif name.count("/") == 1 and name[0] not in "./~":
+            hint = f" For a hub repository write hf:{name}"
+        raise CatalogueError(f"{name}: no such file or folder.{hint}")
     return path
 
 

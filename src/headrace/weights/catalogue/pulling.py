@@ -39,7 +39,7 @@ def pull(source: str, *, name: str | None = None, sha256: str | None = None, pro
         raise CatalogueError(f"{name} is a name of the catalogue: choose another")
     with disk_errors_named(store.home):
         if looks_like_path(source) or (
-            not is_address(source) and source not in BY_NAME and Path(source).exists()
+            source and not is_address(source) and source not in BY_NAME and Path(source).exists()
         ):
             return _link(store, existing(source), name, sha256)
         held = _held(store, source, name)
