@@ -188,6 +188,7 @@ def test_unserved_fields_are_refused_by_name(server: LiveServer, name: str, valu
     for path, body in ((CHAT, {"messages": MESSAGES}), (TEXT, {"prompt": "a"})):
         error = check_refusal(server.post(path, {**body, name: value}), param=name)
         assert name in error["message"]
+        assert "None" not in error["message"], "what would work, in JSON's words"
 
 
 def test_harmless_fields_are_taken(server: LiveServer) -> None:

@@ -4,6 +4,7 @@ through, the others are refused by name. A field is never dropped in silence."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from headrace.core.errors import RequestError
@@ -80,7 +81,7 @@ def check_extra_fields(body: Mapping[str, object], served: Iterable[str]) -> dic
         if name not in _KNOWN and name not in _OFF:
             raise RequestError(f"Unknown field {_short(name)}", param=_short(name), code="unknown_field")
         if value is not None and not any(value == one and type(value) is type(one) for one in off):
-            allowed = " or ".join(map(repr, (*off, None)))
+            allowed = " or ".join(map(json.dumps, (*off, None)))
             raise RequestError(
                 f"{name} is not supported yet; leave it out (or send {allowed})",
                 param=name,
