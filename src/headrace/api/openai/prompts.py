@@ -15,7 +15,8 @@ from headrace.core.errors import RequestError
 
 LONG_TEXT_CHARS = 4096
 MAX_PROMPTS = 1024
-# Text of more characters than this for each token of the context is tried by its beginning first.
+# Text of more characters than this for each token of the context is tried by its beginning first, then by
+# twice as much of it, and so on: letters are many tokens soon, spaces only one in a hundred or so.
 TRIAL_CHARS_PER_TOKEN = 8
 # Cutting a text may make some tokens more than it has there as a whole.
 TRIAL_MARGIN_TOKENS = 256
@@ -67,12 +68,12 @@ async def encode_prompts(
 
 def check_could_fit(text: str, model: ServedModel, param: str) -> None:
     """Raise when the beginning of a very long text alone fills the context. Raises RequestError."""
-    trial = text[: TRIAL_CHARS_PER_TOKEN * model.max_model_len]
-    if len(trial) == len(text):
-        return
-    num_tokens = len(model.tokenizer.encode(trial, add_bos=False)) - TRIAL_MARGIN_TOKENS
-    if num_tokens > model.max_model_len:
-        raise _too_long(num_tokens, model.max_model_len, param)
+    num_chars = TRIAL_CHARS_PER_TOKEN * model.max_model_len
+    while num_chars < len(text):
+        num_tokens = len(model.tokenizer.encode(text[:num_chars], add_bos=False)) - TRIAL_MARGIN_TOKENS
+        if num_tokens > model.max_model_len:
+            raise _too_long(num_tokens, model.max_model_len, param)
+        num_chars *= 2
 
 
 def _encode(prompt: str | list[int], model: ServedModel, add_bos: bool | None) -> Prompt:
@@ -93,8 +94,8 @@ def _parse_ids(value: list[object], max_model_len: int) -> list[int]:
 
 def _too_long(num_tokens: int, max_model_len: int, param: str = "prompt") -> RequestError:
     return RequestError(
-        f"The {param} has at least {num_tokens} tokens, but at most {max_model_len}, answer included, fit in "
-        f"this model's context as it is served here. Shorten it.",
+        f"{param}: there are at least {num_tokens} tokens, but at most {max_model_len}, answer included, fit "
+        f"in this model's context as it is served here. Shorten it.",
         param=param,
         code="context_length_exceeded",
     )
