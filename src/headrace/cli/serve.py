@@ -42,15 +42,28 @@ def add_parser(subparsers: Any) -> None:
     http = parser.add_argument_group("HTTP")
     http.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     http.add_argument("--port", type=_port, default=8000, help="0 takes a free one (default: %(default)s)")
+    # One value a time each: with nargs="+" they would take MODEL, where it comes last, for a value of theirs.
     http.add_argument(
-        "--served-model-name", metavar="NAME", nargs="+", help="what requests call it (default: MODEL's name)"
+        "--served-model-name",
+        metavar="NAME",
+        action="append",
+        type=_filled,
+        help="what requests call it; give it again for a further name (default: MODEL's name)",
     )
-    http.add_argument("--api-key", metavar="KEY", nargs="+", default=(), help="keys, one of which is needed")
+    http.add_argument(
+        "--api-key",
+        metavar="KEY",
+        action="append",
+        type=_filled,
+        default=[],
+        help="a key that requests must bring; give it again for a further one (default: none is needed)",
+    )
     http.add_argument(
         "--allowed-origins",
-        metavar="ORIGIN",
-        nargs="+",
-        default=(),
+        metavar="ORIGIN[,ORIGIN]",
+        action="extend",
+        type=_origins,
+        default=[],
         help="web pages that may call from a browser; * is all (default: none)",
     )
     http.add_argument(
@@ -132,6 +145,16 @@ def _config(args: argparse.Namespace) -> ModelConfig:
         chat_template=None if args.chat_template is None else read_template(args.chat_template),
         engine=EngineConfig(**engine),
     )
+
+
+def _filled(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty")  # an unset variable; an empty key would fit anyone
+    return text
+
+
+def _origins(text: str) -> list[str]:
+    return [_filled(origin.strip()) for origin in text.split(",")]
 
 
 def _port(text: str) -> int:
