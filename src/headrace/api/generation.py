@@ -15,6 +15,7 @@ from headrace.core.errors import HeadraceError
 from headrace.core.events import Event, Failed, Finished, PromptScored, Sink, TokenEvent
 from headrace.core.plan import TokenResult
 from headrace.core.request import GenerateRequest
+from headrace.engine.sampling import seed_of
 from headrace.text.tokenizer import Tokenizer
 
 
@@ -48,7 +49,7 @@ def choices_of(request: GenerateRequest) -> list[GenerateRequest]:
     for k in range(request.n):
         params = request.params
         if params.seed is not None:
-            params = replace(params, seed=params.seed + k)
+            params = replace(params, seed=seed_of(params.seed, k))
         if k:
             params = replace(params, prompt_logprobs=None)
         choices.append(replace(request, request_id=f"{request.request_id}-{k}", params=params, n=1))

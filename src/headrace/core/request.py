@@ -28,7 +28,7 @@ class SamplingParams:
     repetition_penalty: float = 1.0  # over prompt and output (Keskar et al. 2019, CTRL)
     presence_penalty: float = 0.0  # over output only, as OpenAI defines it
     frequency_penalty: float = 0.0  # over output only
-    seed: int | None = None  # None: drawn at submission; any 64-bit integer, negatives wrap
+    seed: int | None = None  # None: drawn at submission; -2**63 .. 2**64-1, modulo 2**64
     logit_bias: tuple[tuple[int, float], ...] = ()
     max_tokens: int | None = None  # None: up to the remaining room
     min_tokens: int = 0
@@ -56,6 +56,7 @@ class SamplingParams:
         number("frequency_penalty", -2.0, 2.0, "a number from -2 to 2")
         number("repetition_penalty", 1e-3, 100.0, "a number from 0.001 to 100")
         check("top_k", self.top_k >= -1, "-1 or 0 (off) or a positive integer")
+        check("seed", self.seed is None or _is_64_bits(self.seed), "an integer from -2**63 to 2**64 - 1")
         check("max_tokens", self.max_tokens is None or self.max_tokens >= 0, "a non-negative integer")
         check("min_tokens", self.min_tokens >= 0, "a non-negative integer")
         for name in ("logprobs", "prompt_logprobs"):
@@ -73,6 +74,10 @@ class SamplingParams:
     @property
     def is_greedy(self) -> bool:
         return self.temperature < 1e-5 or self.top_p == 0.0 or self.top_k == 1
+
+
+def _is_64_bits(seed: object) -> bool:
+    return isinstance(seed, int) and not isinstance(seed, bool) and -(2**63) <= seed < 2**64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
