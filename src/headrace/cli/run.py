@@ -5,6 +5,7 @@ begins when the process does, so nothing is imported here that this path does no
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -59,7 +60,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--top-p", metavar="P", type=float, default=0.95, help="1: off (%(default)s)")
     parser.add_argument("--top-k", metavar="K", type=int, default=0, help="0: off (%(default)s)")
-    parser.add_argument("--max-tokens", metavar="N", type=int, help="default: as many as there is room for")
+    parser.add_argument(
+        "--max-tokens", metavar="N", type=_at_least_1, help="default: as many as there is room for"
+    )
     parser.add_argument("--seed", type=int, help="the same seed gives the same answer")
     parser.add_argument("--threads", metavar="N", type=int, help="default: one for each physical core")
     parser.add_argument("--verbose", action="store_true", help="settings and times on stderr")
@@ -99,9 +102,31 @@ def run(args: argparse.Namespace) -> int:
 def _prompt(args: argparse.Namespace) -> str | None:
     """The one prompt to answer; None to chat."""
     if args.prompt == "-" or (args.prompt is None and not sys.stdin.isatty()):
-        return sys.stdin.read()
+        return _prompt_of_stdin()
     prompt: str | None = args.prompt
     return prompt
+
+
+def _prompt_of_stdin() -> str:
+    from headrace.core.errors import ConfigError
+
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")  # whatever the locale would have let pass
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"standard input is not UTF-8, which a prompt must be: {error.reason}") from error
+    if not text.strip():
+        raise ConfigError(
+            "there is no prompt: standard input is empty. Write something to it, or give -p TEXT"
+        )
+    return text
+
+
+def _at_least_1(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens: it must be at least 1")
+    return int(text)
 
 
 def _pull_if_absent(source: str) -> None:
@@ -127,11 +152,18 @@ def _talk(llm: LLM, params: SamplingParams, args: argparse.Namespace) -> Complet
 
 
 def _show(pieces: Iterator[str]) -> None:
+    from headrace.core.errors import RequestError
+
+    has_line = True
     try:
         for piece in pieces:
             print(piece, end="", flush=True)
+    except RequestError:  # refused before the first piece, so that there is no line to end
+        has_line = False
+        raise
     finally:
-        print(flush=True)
+        if has_line:
+            print(flush=True)
 
 
 class _Session:
