@@ -48,12 +48,15 @@ def create_app(readiness: Readiness, options: AppOptions | None = None) -> InFli
 
 
 def _add_health(routes: FastAPI, readiness: Readiness) -> None:
+    # HEAD is for load balancers; the server sends its answers without their body.
+    @routes.head("/health", include_in_schema=False)
     @routes.get("/health")
     async def health() -> Response:
         """200 when a request would be answered now, else 503."""
         readiness.model()
         return JSONResponse({"status": "ok"})
 
+    @routes.head("/ping", include_in_schema=False)
     @routes.get("/ping")
     async def ping() -> Response:
         """200 while the process answers, whatever the model is at."""

@@ -58,6 +58,7 @@ def test_503_until_the_model_is_there() -> None:
             assert int(response.headers["retry-after"]) > 0
             assert response.json()["error"]["code"] == "model_loading"
         assert server.http.get("/ping").status_code == 200
+        assert server.http.head("/health").status_code == 503
         may_load.set()
         wait_until(lambda: server.http.get("/health").status_code == 200)
         assert server.post(CHAT, {"messages": MESSAGES}).status_code == 200
@@ -202,6 +203,15 @@ def test_keys() -> None:
         for header in ("Bearer right", "bearer also-right"):
             response = server.http.get("/v1/models", headers={"Authorization": header})
             assert response.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/ping"])
+def test_probes_may_ask_for_the_head_alone(path: str) -> None:
+    options = ServerOptions(app=AppOptions(api_keys=("k",)))
+    with running(slow_backend(2, 0.0), byte_tokenizer(), options) as server:
+        head, get = server.http.head(path), server.http.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-length"] == get.headers["content-length"]
 
 
 def test_browsers_may_ask_first() -> None:
