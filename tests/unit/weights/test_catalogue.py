@@ -141,6 +141,28 @@ def test_sha256_of_a_path(home: Path, model: Path) -> None:
         pull(str(model.parent), sha256="0" * 64)
 
 
+@pytest.mark.parametrize("name", [None, "mine"])
+def test_what_is_no_model_is_not_pulled(home: Path, tmp_path: Path, name: str | None) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("Dear diary")
+    with pytest.raises(CatalogueError, match=r"notes\.txt is no model: a GGUF file begins"):
+        pull(str(notes), name=name)
+    with pytest.raises(CatalogueError, match=r"has a config\.json\. Or give a GGUF file"):
+        pull(str(tmp_path), name=name)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(
+        CatalogueError, match=r"has a config\.json\. Give one of its GGUF files, e\.g\. .*m\.gguf"
+    ):
+        pull(str(tmp_path), name=name)
+    tensors = tmp_path / "model.safetensors"
+    tensors.write_bytes(bytes(8))
+    with pytest.raises(CatalogueError, match="tensors alone"):
+        pull(str(tensors), name=name)
+    assert list_models()[0].path is None
+    (tmp_path / "config.json").write_text("{}")
+    assert pull(str(tmp_path), name=name) == tmp_path
+
+
 def test_the_catalogue_is_listed_with_sizes(home: Path) -> None:
     assert [(m.name, m.size_bytes, m.path) for m in list_models()] == [
         ("smollm2", 98_362_432, None),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headrace.core.env import home_directory
 from headrace.core.errors import CatalogueError
+from headrace.weights.catalogue.local import check_is_model
 from headrace.weights.catalogue.lookup import (
     existing,
     find_by_source,
@@ -119,6 +120,7 @@ def _link(store: Store, path: Path, name: str | None, sha256: str | None) -> Pat
         if not path.is_file():
             raise CatalogueError(f"{path} is a folder: --sha256 is of one file")
         check_sha256(str(path), hash_file(path), sha256)
+    check_is_model(path)
     if name is None:
         return path
     with store.lock(name, lambda: None):
