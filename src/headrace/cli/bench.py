@@ -88,7 +88,8 @@ def _measure(args: argparse.Namespace) -> LatencyReport:
     num_threads = this_machine().num_cores if args.threads is None else args.threads
     config = ModelConfig(num_threads=num_threads, max_model_len=plan.num_tokens)
     num_steps = NUM_LAUNCHES + 2 + plan.num_requests
-    with tqdm(total=num_steps, bar_format="{desc:<18}{bar} {elapsed}", file=sys.stderr) as bar:
+    bar_format = "{desc:<18}{bar} {elapsed}"
+    with tqdm(total=num_steps, bar_format=bar_format, file=sys.stderr, disable=None) as bar:
         bar.set_description_str("launching")
         launch = measure_launch(_launch_command(args.model, num_threads, chats), NUM_LAUNCHES, bar.update)
         bar.set_description_str("reading memory")

@@ -62,7 +62,7 @@ def run_ppl(args: argparse.Namespace) -> int:
     windows = first_windows(tokenizer.encode(text), args.window, args.windows, bos_id)
     nlls: list[float] = []
     begin_s = time.perf_counter()
-    with tqdm(windows, unit="window", file=sys.stderr) as bar:
+    with tqdm(windows, unit="window", file=sys.stderr, disable=None) as bar:
         for tokens in bar:
             nlls += token_nlls(loaded.backend, tokens, first_scored(args.window))
             bar.set_postfix_str(f"perplexity {perplexity(nlls).value:.4f}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The progress bar, on stderr. On a terminal it moves smoothly; in a log it prints now and then."""
+"""The progress bar, on stderr: there on a terminal only. Lines of news come in a log, too."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ def byte_bar(what: str, total_bytes: int | None, show: bool, done_bytes: int = 0
         initial=done_bytes,
         unit="B",
         unit_scale=True,
-        disable=not show,
-        mininterval=0.1 if sys.stderr.isatty() else 10.0,
+        disable=None if show else True,  # None: unless stderr is a terminal
         dynamic_ncols=True,
     ) as bar:
         yield bar
