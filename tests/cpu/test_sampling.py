@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from headrace._native import testing
 from transformers.generation import logits_process as process
 
+from headrace._native import testing
 from headrace.core.plan import DrawPlan
 from headrace.kernels.ref import sampling as twin
 

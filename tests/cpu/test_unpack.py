@@ -9,8 +9,8 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 import pytest
-from headrace._native import testing
 
+from headrace._native import testing
 from headrace.kernels.ref import dequantize as numpy_twin
 from headrace.weights.formats import FORMATS, QuantFormat
 from headrace.weights.open import open_checkpoint
