@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from backend_conformance import GREEDY, check_backend
+from backend_conformance import check_backend
 
 from budgets import NEAR_TIE
+from draws import GREEDY
 from headrace import _native
 from headrace.core.errors import ConfigError
 from headrace.core.plan import Backend, OutputPlan, RowPlan, StepPlan, TokenResult

@@ -12,26 +12,12 @@ import pytest
 import torch
 from transformers.generation import logits_process as process
 
+from draws import PLAIN
 from headrace._native import testing
 from headrace.core.plan import DrawPlan
 from headrace.kernels.ref import sampling as twin
 
 Floats = npt.NDArray[np.float32]
-
-PLAIN = DrawPlan(
-    temperature=1.0,
-    top_k=0,
-    top_p=1.0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    seed=1,
-    position=0,
-    logit_bias=(),
-    history=(),
-    num_prompt=0,
-)
 
 
 def draw_native(logits: Floats, draw: DrawPlan) -> int:

@@ -11,24 +11,10 @@ from dataclasses import replace
 
 import pytest
 
+from draws import GREEDY
 from headrace.core.plan import Backend, DrawPlan, OutputPlan, RowPlan, StepPlan, TokenResult
 
 MIN_BLOCKS = 24
-
-GREEDY = DrawPlan(
-    temperature=0.0,
-    top_k=0,
-    top_p=1.0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    seed=0,
-    position=0,
-    logit_bias=(),
-    history=(),
-    num_prompt=0,
-)
 
 
 def check_backend(backend: Backend, *, atol: float = 1e-9) -> None:

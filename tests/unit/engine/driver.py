@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from draws import GREEDY
 from headrace.core.config import EngineConfig
 from headrace.core.events import Event, Finished, FinishReason, PromptScored, TokenEvent
 from headrace.core.plan import DrawPlan, OutputPlan, RowPlan, StepPlan, TokenResult
@@ -18,7 +19,6 @@ from headrace.engine.result_check import check_result
 from headrace.engine.scheduler import Scheduler
 from headrace.kv.invariants import check_idle, check_pool
 from headrace.runner.backends.fake import FakeBackend
-from unit.backend_conformance import GREEDY
 
 EOS = frozenset({3, 5})
 

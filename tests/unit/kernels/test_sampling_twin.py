@@ -9,24 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from draws import GREEDY, PLAIN
 from headrace.core.plan import DrawPlan
 from headrace.kernels.ref.sampling import draw_token, log_probabilities, uniform
 
-PLAIN = DrawPlan(
-    temperature=1.0,
-    top_k=0,
-    top_p=1.0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    seed=1,
-    position=0,
-    logit_bias=(),
-    history=(),
-    num_prompt=0,
-)
-GREEDY = replace(PLAIN, temperature=0.0)
 NEVER = -math.inf
 
 

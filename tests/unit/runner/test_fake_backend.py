@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from draws import GREEDY
 from headrace.core.plan import OutputPlan, RowPlan, StepPlan
 from headrace.runner.backends.fake import FakeBackend
-from unit.backend_conformance import GREEDY, check_backend
+from unit.backend_conformance import check_backend
 
 DRAW = (OutputPlan(index=0, draw=GREEDY, target=None, num_top=3),)
 

@@ -5,24 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.core.plan import BackendInfo, DrawPlan, OutputPlan, RowPlan, StepPlan
+from draws import GREEDY
+from headrace.core.plan import BackendInfo, OutputPlan, RowPlan, StepPlan
 from headrace.runner.plan_check import check_plan
 
 INFO = BackendInfo(vocab_size=100, max_model_len=16, block_size=4, num_blocks=8)
-DRAW = DrawPlan(
-    temperature=0.0,
-    top_k=0,
-    top_p=1.0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    presence_penalty=0.0,
-    frequency_penalty=0.0,
-    seed=0,
-    position=0,
-    logit_bias=(),
-    history=(),
-    num_prompt=0,
-)
 
 
 def row(
@@ -37,7 +24,7 @@ def row(
 
 
 def test_a_sound_plan_passes() -> None:
-    outputs = (OutputPlan(0, None, 99, 0), OutputPlan(2, None, 5, 20), OutputPlan(2, DRAW, None, -1))
+    outputs = (OutputPlan(0, None, 99, 0), OutputPlan(2, None, 5, 20), OutputPlan(2, GREEDY, None, -1))
     shared = row(sequence_id=2, num_computed=4, tokens=(9,), block_ids=(7, 3, 4))
     check_plan(StepPlan((row(num_computed=4, outputs=outputs), shared)), INFO)
 
@@ -57,9 +44,9 @@ def test_a_sound_plan_passes() -> None:
         (row(outputs=(OutputPlan(3, None, 5, 0),)), "output index 3"),
         (row(outputs=(OutputPlan(1, None, 5, 0), OutputPlan(0, None, 5, 0))), "output index 0"),
         (row(outputs=(OutputPlan(0, None, None, 0),)), "either draws or scores"),
-        (row(outputs=(OutputPlan(2, DRAW, 5, 0),)), "either draws or scores"),
-        (row(outputs=(OutputPlan(1, DRAW, None, 0),)), "at its last token"),
-        (row(outputs=(OutputPlan(2, DRAW, None, 0),) * 2), "may draw once"),
+        (row(outputs=(OutputPlan(2, GREEDY, 5, 0),)), "either draws or scores"),
+        (row(outputs=(OutputPlan(1, GREEDY, None, 0),)), "at its last token"),
+        (row(outputs=(OutputPlan(2, GREEDY, None, 0),) * 2), "may draw once"),
         (row(outputs=(OutputPlan(0, None, 100, 0),)), "target 100"),
         (row(outputs=(OutputPlan(0, None, 5, -2),)), "num_top"),
         (row(outputs=(OutputPlan(0, None, 5, 0, num_drawable=101),)), "num_drawable 101"),
