@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from headrace.weights.catalogue import pull
+
+# What a shell starts in the background is deaf to Ctrl-C, and so would be the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

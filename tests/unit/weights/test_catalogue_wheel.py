@@ -137,6 +137,7 @@ def test_pips_progress_moves_the_bar(
     server.files["/"] = f"<!doctype html><html><body>{links}</body></html>".encode()
     server.headers_of["/"] = {"Content-Type": "text/html"}
     monkeypatch.setenv("PIP_FIND_LINKS", server.url + "/")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # bars are for terminals
     assert pull("tiny").read_bytes() == b"".join(PIECES)
     printed = capfd.readouterr()
     assert printed.out == ""
