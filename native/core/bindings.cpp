@@ -7,6 +7,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,6 +32,23 @@ template <class T>
 using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Out = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Without the GIL while it lives. A daemon thread that comes back when the interpreter is ending is unwound by Python
+// (before 3.14), which C++ cannot let through a destructor: such a thread stays here until the process ends.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+
+ private:
+  PyThreadState* state_;
+};
 
 const Kernels& kernels_named(const std::string& name) {
   const Kernels* table = select_kernels(name.c_str());
@@ -70,7 +89,7 @@ std::shared_ptr<PackedMatrix> pack(int gguf_id, In<uint8_t> data, int64_t rows, 
   if (rows <= 0 || data.size() % static_cast<size_t>(rows) != 0)
     throw std::invalid_argument("the bytes do not divide into the rows");
   const int64_t row_bytes = static_cast<int64_t>(data.size()) / rows;
-  nb::gil_scoped_release release;
+  const WithoutGil released;
   return std::make_shared<PackedMatrix>(gguf_id, data.data(), row_bytes, rows, columns, team);
 }
 
@@ -89,6 +108,16 @@ void product(const std::string& kernels, const PackedMatrix& matrix, In<float> x
                      sum16.data() + t * K / 16);
   const Activations input{x.data(), q.data(), scale.data(), sum32.data(), sum16.data()};
   table.matmul(w, 0, w.num_blocks(), input, 0, tokens, Destination{y.data(), w.num_rows, nullptr, nullptr});
+}
+
+// All threads meet `times` times; `breaking` of them (-1: none) throws before the last time.
+void meet(Team& team, int times, int breaking) {
+  team.run([&](int thread) {
+    for (int i = 0; i < times; ++i) {
+      if (thread == breaking && i == times - 1) throw std::bad_alloc();
+      team.barrier();
+    }
+  });
 }
 
 void run(Program& program, In<int32_t> tokens, In<int64_t> row_begin, In<int64_t> num_computed,
@@ -114,7 +143,13 @@ void run(Program& program, In<int32_t> tokens, In<int64_t> row_begin, In<int64_t
   step.result_logprob = result_logprob.data();
   step.result_top = result_top.data();
   step.result_top_logprob = result_top_logprob.data();
-  nb::gil_scoped_release release;
+  const size_t num_rows = num_computed.size(), num_outputs = result_token.size();
+  if (row_begin.size() != num_rows + 1 || block_begin.size() != num_rows + 1 ||
+      outputs.size() != num_outputs * sizeof(OutputSpec) || result_logprob.size() != num_outputs ||
+      result_top.size() != num_outputs * kMaxTop || result_top_logprob.size() != num_outputs * kMaxTop ||
+      static_cast<int64_t>(kv.size()) != program.kv_halves(num_blocks))
+    throw std::invalid_argument("run: sizes of the step's arrays or of the K/V storage do not fit together");
+  const WithoutGil released;
   program.run(step);
 }
 
@@ -125,7 +160,8 @@ NB_MODULE(_native, m) {
   using namespace headrace;
   nb::module_ testing = m.def_submodule("testing", "Pieces of the native code, for tests.");
   bind_testing(testing);
-  testing.def("product", &product, "kernels"_a, "matrix"_a, "x"_a, "y"_a, nb::call_guard<nb::gil_scoped_release>());
+  testing.def("product", &product, "kernels"_a, "matrix"_a, "x"_a, "y"_a, nb::call_guard<WithoutGil>());
+  testing.def("meet", &meet, "team"_a, "times"_a, "breaking"_a = -1, nb::call_guard<WithoutGil>());
 
   m.attr("MAX_TOP") = kMaxTop;
   m.attr("BLOCK_SIZE") = kBlockSize;
@@ -142,7 +178,7 @@ NB_MODULE(_native, m) {
     return tables;
   }, "All kernel tables, fastest first, each with what this CPU lacks for it: empty where it runs.");
   m.def("read_bandwidth", &read_bandwidth, "num_threads"_a, "bytes"_a, "seconds"_a,
-        nb::call_guard<nb::gil_scoped_release>(), "Bytes a second that all threads together read from memory.");
+        nb::call_guard<WithoutGil>(), "Bytes a second that all threads together read from memory.");
   m.def("pack", &pack, "gguf_id"_a, "data"_a, "rows"_a, "columns"_a, "team"_a);
 
   nb::class_<Team>(m, "Team").def(nb::init<int>(), "num_threads"_a).def_prop_ro("size", &Team::size);

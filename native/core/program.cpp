@@ -134,6 +134,8 @@ void Program::attention(int q, int k, int v, int out, const AttentionShape& shap
   op.rope = rope;
   op.counter = num_counters_;
   num_counters_ += 3;
+  const int64_t plane = int64_t{shape.num_kv_heads} * shape.head_dim * kBlockSize;
+  kv_halves_per_block_ = std::max(kv_halves_per_block_, 2 * (layer + 1) * plane);
   record(std::move(op));
 }
 
@@ -227,10 +229,16 @@ void Program::plan_attention(const Step& step) {
 
 void Program::run(const Step& step) {
   if (logits_ < 0) throw std::invalid_argument("the program is not finished");
-  reserve(step);
-  plan_attention(step);
-  for (int i = 0; i <= num_counters_; ++i) counters_[i].store(0, std::memory_order_relaxed);
-  team_->run([&](int thread) { run_thread(step, thread); });
+  team_->run([&](int thread) {
+    // Inside, where nobody else can be.
+    if (thread == 0) {
+      reserve(step);
+      plan_attention(step);
+      for (int i = 0; i <= num_counters_; ++i) counters_[i].store(0, std::memory_order_relaxed);
+    }
+    team_->barrier();
+    run_thread(step, thread);
+  });
 }
 
 void Program::compute_angles(const Step& step, int thread) {

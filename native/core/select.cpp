@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernel tables this CPU runs. It is compiled without any extension, so that it runs everywhere itself.
 #include <cstring>
+#include <initializer_list>
+
+#if defined(HEADRACE_X86)
+#include <cpuid.h>
+#endif
 
 #include "kernels.h"
 
@@ -19,13 +24,20 @@ TableStatus status_of(const char* name, const Kernels& (*table)(), std::initiali
   return {name, lacks.empty() ? &table() : nullptr, lacks};
 }
 
+#if defined(HEADRACE_X86)
+bool has_f16c() {  // which clang's __builtin_cpu_supports does not know
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 }  // namespace
 
 std::vector<TableStatus> kernel_tables() {
   std::vector<TableStatus> tables;
 #if defined(HEADRACE_X86)
   const Need avx2{__builtin_cpu_supports("avx2") != 0, "AVX2"}, fma{__builtin_cpu_supports("fma") != 0, "FMA"},
-      f16c{__builtin_cpu_supports("f16c") != 0, "F16C"};
+      f16c{has_f16c(), "F16C"};
   tables.push_back(status_of("avx512vnni", vnni_kernels,
                              {avx2, fma, f16c,
                               {__builtin_cpu_supports("avx512f") != 0, "AVX512F"},

@@ -23,6 +23,7 @@ enum class Kind : int32_t {
 
 constexpr int kRowBlock = 8;
 constexpr int kGroup = 32;
+constexpr float kSmallestQuantized = 1e-30f;  // a group of smaller activations is 0: 127 / 1e-37 is no float
 
 inline bool is_quantized(Kind kind) { return kind < Kind::F32; }
 
@@ -103,7 +104,8 @@ struct Kernels {
   // Rows [8 * block_begin, 8 * block_end) for tokens [token_begin, token_end).
   void (*matmul)(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a,
                  int64_t token_begin, int64_t token_end, const Destination& to);
-  // x (n,) to int8 in groups of 32; n is a multiple of 32.
+  // x (n,) to int8 in groups of 32; n is a multiple of 32. A group that holds a NaN or an infinity has scale and
+  // sums of NaN, so that every product shows it.
   void (*quantize)(const float* x, int64_t n, int8_t* q, float* scale, float* sum32, float* sum16);
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* y);
   void (*gated)(const float* gate, const float* up, int64_t n, Activation activation, float* y);

@@ -88,6 +88,7 @@ class Program {
   void finish(int logits);
 
   // --- replay ------------------------------------------------------------------------------------------
+  int64_t kv_halves(int64_t num_blocks) const { return num_blocks * kv_halves_per_block_; }
   void run(const Step& step);
 
  private:
@@ -161,6 +162,7 @@ class Program {
   bool selected_ = false;
   int logits_ = -1;
   int64_t max_columns_ = 0;
+  int64_t kv_halves_per_block_ = 0;
   Scratch shared_;
   std::vector<Scratch> own_;
   std::vector<std::vector<TopEntry>> draw_scratch_;

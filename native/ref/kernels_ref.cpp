@@ -91,12 +91,16 @@ void quantize(const float* x, int64_t n, int8_t* q, float* scale, float* sum32, 
   for (int64_t g = 0; g < n / kGroup; ++g) {
     const float* group = x + g * kGroup;
     float largest = 0;
-    for (int i = 0; i < kGroup; ++i) largest = std::max(largest, std::fabs(group[i]));
-    const float s = largest / 127.0f;
-    const float inverse = largest > 0 ? 127.0f / largest : 0.0f;
+    bool finite = true;
+    for (int i = 0; i < kGroup; ++i) {
+      largest = std::max(largest, std::fabs(group[i]));
+      finite = finite && std::isfinite(group[i]);
+    }
+    const bool live = finite && largest >= kSmallestQuantized;
+    const float s = !finite ? NAN : live ? largest / 127.0f : 0.0f;
     int32_t sums[2] = {0, 0};
     for (int i = 0; i < kGroup; ++i) {
-      const int32_t v = static_cast<int32_t>(std::nearbyint(group[i] * inverse));
+      const int32_t v = live ? static_cast<int32_t>(std::nearbyint(group[i] * (127.0f / largest))) : 0;
       q[g * kGroup + i] = static_cast<int8_t>(v);
       sums[i / 16] += v;
     }

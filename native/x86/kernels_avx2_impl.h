@@ -36,6 +36,14 @@ inline float horizontal_max(__m256 v) {
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
+// The largest of floats without sign, by their bits: those order as the floats do, infinity and NaN above all.
+inline float largest_float(__m256i bits) {
+  __m128i s = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+  s = _mm_max_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(1, 0, 3, 2)));
+  s = _mm_max_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(2, 3, 0, 1)));
+  return _mm_cvtss_f32(_mm_castsi128_ps(s));
+}
+
 // e**x: x = n ln2 + r, a degree-6 polynomial for e**r, 2**n through the exponent bits; under 2 ulp.
 // Exactly 0 below -87, so that a masked score weighs nothing.
 inline __m256 exp256(__m256 x) {
@@ -288,14 +296,20 @@ void quantize(const float* x, int64_t n, int8_t* q, float* scale, float* sum32, 
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   for (int64_t g = 0; g < n / kGroup; ++g) {
     __m256 v[4];
-    __m256 largest = _mm256_setzero_ps();
+    __m256i largest = _mm256_setzero_si256();
     for (int i = 0; i < 4; ++i) {
       v[i] = _mm256_loadu_ps(x + g * kGroup + 8 * i);
-      largest = _mm256_max_ps(largest, _mm256_andnot_ps(sign, v[i]));
+      largest = _mm256_max_epi32(largest, _mm256_castps_si256(_mm256_andnot_ps(sign, v[i])));
     }
-    const float top = horizontal_max(largest);
-    const float s = top / 127.0f;
-    const __m256 inverse = _mm256_set1_ps(top > 0 ? 127.0f / top : 0.0f);
+    const float top = largest_float(largest);
+    if (!std::isfinite(top)) {
+      std::memset(q + g * kGroup, 0, kGroup);
+      scale[g] = sum16[2 * g] = sum16[2 * g + 1] = sum32[g] = NAN;
+      continue;
+    }
+    const bool live = top >= kSmallestQuantized;
+    const float s = live ? top / 127.0f : 0.0f;
+    const __m256 inverse = _mm256_set1_ps(live ? 127.0f / top : 0.0f);
     __m256i c[4];
     for (int i = 0; i < 4; ++i) c[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
     const __m256i sum_a = _mm256_add_epi32(c[0], c[1]), sum_b = _mm256_add_epi32(c[2], c[3]);

@@ -82,7 +82,8 @@ class TokenResult:
 @dataclass(frozen=True, slots=True)
 class RowResult:
     sequence_id: int
-    outputs: tuple[TokenResult, ...]  # one for each OutputPlan, same order
+    outputs: tuple[TokenResult, ...]  # one for each OutputPlan, same order; () when the row broke
+    error: str | None = None  # why it broke, alone: the step's other rows hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from headrace.core.config import EngineConfig
-from headrace.core.events import Event, Finished, FinishReason, PromptScored, TokenEvent
+from headrace.core.events import Event, Failed, Finished, FinishReason, PromptScored, TokenEvent
 from headrace.core.plan import BackendInfo, RowPlan, RowResult, StepPlan, StepResult, TokenResult
 from headrace.engine.admission import max_tokens_in
 from headrace.engine.budget import StepBudget
@@ -156,7 +156,13 @@ class Scheduler:
         self._admit(plan)
         events: list[Event] = []
         for row, row_result in zip(plan.rows, result.rows, strict=True):
-            sequence = self._running[row.sequence_id]
+            sequence = self._running.get(row.sequence_id)
+            if sequence is None:
+                continue  # its request failed a few rows before
+            if row_result.error is not None:
+                events.append(Failed(sequence.request_id, row_result.error))
+                self.drop(sequence.request_id)
+                continue
             self._advance(sequence, row)
             events += self._record(sequence, row, row_result)
             reason = sequence.finish_reason

@@ -48,18 +48,20 @@ class ProgramBuilder:
         self._ropes: dict[RopeSpec, int] = {}
 
     def build(self) -> _native.Program:
+        """The tail, from SelectOp on, runs a few outputs at a time: its values are not kept in buffers of the
+        body, and what it reads of the body stays as it is."""
         last_reader = {value: i for i, op in enumerate(self._fused.ops) for value in values_read(op)}
         for i, op in enumerate(self._fused.ops):
             self._add(op)
             for value in set(values_read(op)):
-                if last_reader[value] == i:
+                if last_reader[value] == i and not isinstance(op, SelectOp):
                     self._free.setdefault(self._fused.widths[value], []).append(self._buffers[value])
         self.program.finish(self._buffers[self._fused.logits])
         return self.program
 
     def _add(self, op: FusedOp) -> None:
         if isinstance(op, SelectOp):
-            self._free.clear()  # buffers from here on hold outputs, not tokens
+            self._free.clear()
         for value in values_written(op):
             self._buffers[value] = self._buffer(self._fused.widths[value])
         match op:

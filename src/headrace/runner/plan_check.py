@@ -5,6 +5,7 @@ so it is a ValueError that says which row and what."""
 from __future__ import annotations
 
 from headrace.core.plan import BackendInfo, OutputPlan, RowPlan, StepPlan
+from headrace.core.request import MAX_TOP_LOGPROBS
 
 
 def check_plan(plan: StepPlan, info: BackendInfo) -> None:
@@ -62,7 +63,7 @@ def _check_output(row: RowPlan, output: OutputPlan, info: BackendInfo) -> None:
         raise _fault(row, f"target {output.target} is outside 0 .. {num_ids - 1}")
     if output.draw is not None and any(not 0 <= token < num_ids for token, _ in output.draw.logit_bias):
         raise _fault(row, f"biases a token id outside 0 .. {num_ids - 1}")
-    if output.num_top < -1:
+    if not -1 <= output.num_top <= MAX_TOP_LOGPROBS:
         raise _fault(row, f"num_top is {output.num_top}")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headrace.core.plan import OutputPlan, StepPlan
+from headrace.core.plan import DrawPlan, OutputPlan, StepPlan
 
 # Field for field the native OutputSpec.
 OUTPUT_SPEC = np.dtype(
@@ -76,40 +76,34 @@ def flatten(plan: StepPlan) -> StepArrays:
     )
 
 
+# Stands where a target is scored and nothing is drawn.
+_NO_DRAW = DrawPlan(
+    temperature=0.0,
+    top_k=0,
+    top_p=1.0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    presence_penalty=0.0,
+    frequency_penalty=0.0,
+    seed=0,
+    position=0,
+    logit_bias=(),
+    history=(),
+    num_prompt=0,
+)
+
+
 def _spec(
     output: OutputPlan, row_begin: int, bias: list[tuple[int, float]], history: list[int]
 ) -> tuple[float, ...]:
     """One OutputSpec; its bias and history are appended to the step's."""
-    token = row_begin + output.index
-    draw = output.draw
-    if draw is None:
-        assert output.target is not None
-        return (
-            token,
-            output.target,
-            output.num_top,
-            0,
-            0,
-            1,
-            0,
-            1,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            output.num_drawable,
-        )
+    draw = output.draw or _NO_DRAW
     bias_begin, history_begin = len(bias), len(history)
     bias.extend(draw.logit_bias)
     history.extend(draw.history)
     return (
-        token,
-        -1,
+        row_begin + output.index,
+        -1 if output.target is None else output.target,
         output.num_top,
         draw.top_k,
         draw.temperature,

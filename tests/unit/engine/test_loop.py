@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from headrace.core.config import EngineConfig
 from headrace.core.errors import EngineStopped, RequestError
 from headrace.core.events import Event, Failed, Finished, PromptScored, TokenEvent
-from headrace.core.plan import StepPlan, StepResult
+from headrace.core.plan import RowResult, StepPlan, StepResult
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine.loop import MAX_FAILED_STEPS, Engine
 from headrace.runner.backends.fake import FakeBackend
@@ -249,6 +250,38 @@ def test_a_wrong_answer_fails_the_step_before_anything_moves(make: Make) -> None
     lone = Ear()
     engine.submit(request("alone"), lone)
     assert lone.wait_last() == Finished("alone", 0, "length", 3, 5)
+
+
+class BreaksRows(FakeBackend):
+    """Rows that hold this token break, the others do not."""
+
+    token = 20
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        result = super().execute(plan)
+        rows = [
+            RowResult(row.sequence_id, (), error="no number") if self.token in row.tokens else answer
+            for row, answer in zip(plan.rows, result.rows, strict=True)
+        ]
+        return replace(result, rows=tuple(rows))
+
+
+def test_a_row_that_breaks_fails_its_own_request(make: Make) -> None:
+    """Both of its sequences, in the middle of its prompt; who computes beside it goes on as if alone."""
+    engine = make(BreaksRows(vocab_size=21), max_num_batched_tokens=64, start=False)
+    broken, good = Ear(), Ear()
+    engine.submit(request("broken", num_prompt=21, n=2), broken)
+    engine.submit(request("good", max_tokens=20, logit_bias=((20, -100.0),)), good)
+    engine.start()
+    assert broken.wait_last() == Failed("broken", "no number")
+    assert good.wait_last() == Finished("good", 0, "length", 3, 20)
+    wanted = plain_answer(
+        request("good", max_tokens=20, logit_bias=((20, -100.0),)), 0, FakeBackend(vocab_size=21), EOS
+    )
+    assert good.ids == wanted.ids
+    assert engine.drain(WAIT_S)
+    assert engine.alive
+    assert engine.stats().num_free_blocks == engine.stats().num_blocks
 
 
 def test_drain_takes_nothing_new_and_finishes_the_rest(make: Make) -> None:

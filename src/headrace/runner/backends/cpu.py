@@ -19,6 +19,7 @@ from headrace.runner.fusion import fuse
 from headrace.runner.native_program import ProgramBuilder
 from headrace.runner.plan_check import check_plan
 from headrace.runner.recorder import Recorder
+from headrace.runner.row_result import row_result
 from headrace.runner.step_arrays import flatten
 from headrace.weights.checkpoint import Checkpoint, StoredTensor
 
@@ -97,7 +98,7 @@ class CpuBackend:
     def __init__(
         self, program: _native.Program, spec: ModelSpec, info: BackendInfo, weight_bytes: int, kernels: str
     ) -> None:
-        self._program = program
+        self._program: _native.Program | None = program
         self._info = info
         self.weight_bytes_per_token = weight_bytes
         self.kernels = kernels
@@ -109,6 +110,8 @@ class CpuBackend:
         return self._info
 
     def execute(self, plan: StepPlan) -> StepResult:
+        if self._program is None:
+            raise RuntimeError("the backend is closed")
         check_plan(plan, self._info)
         if not plan.rows:
             return StepResult(rows=(), native_s=0.0)
@@ -136,14 +139,14 @@ class CpuBackend:
             top_logprobs,
         )
         native_s = time.perf_counter() - started
-        if (tokens < 0).any():
-            raise FloatingPointError("the model gave no finite logit; its weights may be damaged")
         return StepResult(
             rows=_rows(plan, tokens.tolist(), logprobs.tolist(), top.tolist(), top_logprobs.tolist()),
             native_s=native_s,
         )
 
     def close(self) -> None:
+        """Give weights and K/V back."""
+        self._program = None
         self._kv = np.zeros(0, dtype=np.uint16)
 
 
@@ -160,5 +163,5 @@ def _rows(
             listed = tuple(pair for pair in pairs if pair[0] >= 0)  # fewer than asked for have a number
             outputs.append(TokenResult(tokens[place], logprobs[place], listed))
             place += 1
-        rows.append(RowResult(row.sequence_id, tuple(outputs)))
+        rows.append(row_result(row.sequence_id, tuple(outputs)))
     return tuple(rows)

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from headrace.core.plan import BackendInfo, OutputPlan, RowResult, StepPlan, StepResult, TokenResult
+from headrace.core.plan import BackendInfo, OutputPlan, StepPlan, StepResult, TokenResult
 from headrace.kernels.ref.dequantize import dequantize
 from headrace.kernels.ref.ops import Floats
 from headrace.kernels.ref.sampling import draw_token, log_probabilities
@@ -16,6 +16,7 @@ from headrace.models.registry import check_tensors, forward_of, spec_from_checkp
 from headrace.models.spec import ModelSpec
 from headrace.runner.backends.eager import EagerOps, pack
 from headrace.runner.plan_check import check_plan
+from headrace.runner.row_result import row_result
 from headrace.weights.checkpoint import Checkpoint
 
 
@@ -70,7 +71,7 @@ class ReferenceBackend:
         started = time.perf_counter()
         logits = iter(self.logits(plan))
         rows = tuple(
-            RowResult(row.sequence_id, tuple(_token_result(next(logits), output) for output in row.outputs))
+            row_result(row.sequence_id, tuple(_token_result(next(logits), output) for output in row.outputs))
             for row in plan.rows
         )
         return StepResult(rows=rows, native_s=time.perf_counter() - started)
