@@ -6,49 +6,21 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from random_models import Bytes, random_bytes
 
 from budgets import PRODUCT_FLOAT, PRODUCT_SCALES, PRODUCT_TABLES
 from headrace import _native
 from headrace.kernels.ref.dequantize import dequantize
 from headrace.weights.formats import BY_NAME, FORMATS, QuantFormat
 
-Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 TABLES = _native.kernel_tables()
 COLUMNS = 512
-# Where each format's qblock keeps its float16 scales, so that random bytes become plausible weights.
-HALF_SCALES = {
-    "Q4_0": (0,),
-    "Q4_1": (0, 2),
-    "Q5_0": (0,),
-    "Q5_1": (0, 2),
-    "Q8_0": (0,),
-    "Q2_K": (80, 82),
-    "Q3_K": (108,),
-    "Q4_K": (0, 2),
-    "Q5_K": (0, 2),
-    "Q6_K": (208,),
-    "IQ4_NL": (0,),
-    "IQ4_XS": (0,),
-}
 
 
 def random_weights(row: QuantFormat, rows: int, seed: int) -> Bytes:
-    rng = np.random.default_rng(seed)
-    if row.is_float:
-        values = rng.normal(size=rows * COLUMNS).astype(np.float32)
-        if row.name == "BF16":
-            return np.ascontiguousarray(values.view(np.uint16)[1::2]).view(np.uint8)
-        return values.astype(np.float16 if row.name == "F16" else np.float32).view(np.uint8)
-    num_qblocks = rows * COLUMNS // row.qblock_size
-    data = rng.integers(0, 256, (num_qblocks, row.qblock_bytes), dtype=np.uint8)
-    for place in HALF_SCALES.get(row.name, ()):
-        scale = rng.uniform(0.001, 0.02, num_qblocks).astype(np.float16)
-        data[:, place : place + 2] = scale.view(np.uint8).reshape(-1, 2)
-    if row.name == "MXFP4":
-        data[:, 0] = rng.integers(118, 124, num_qblocks)
-    return data.reshape(-1)
+    return random_bytes(row, rows * COLUMNS, np.random.default_rng(seed))
 
 
 def quantised_input(x: Floats) -> Floats:
@@ -108,6 +80,32 @@ def test_a_token_alone_and_in_company(row: QuantFormat, table: str, team: _nativ
     together = product(table, packed, x, rows)
     alone = np.concatenate([product(table, packed, x[t : t + 1], rows) for t in range(11)])
     np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 21, 31])
+def test_what_is_no_number_shows_in_quantised_products(
+    place: int, value: float, table: str, team: _native.Team
+) -> None:
+    for name in ("Q4_1", "Q6_K", "Q8_0"):
+        packed = _native.pack(
+            BY_NAME[name].gguf_id, random_weights(BY_NAME[name], 8, seed=12), 8, COLUMNS, team
+        )
+        x = np.ones((2, COLUMNS), dtype=np.float32)
+        x[0, 64 + place] = value
+        got = product(table, packed, x, 8)
+        assert not np.isfinite(got[0]).any()
+        assert np.isfinite(got[1]).all()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_smallest_inputs_are_zero(table: str, team: _native.Team) -> None:
+    row = BY_NAME["Q8_0"]
+    packed = _native.pack(row.gguf_id, random_weights(row, 8, seed=13), 8, COLUMNS, team)
+    for size in (1e-45, 1e-38, 1e-31):
+        x = np.full((1, COLUMNS), size, dtype=np.float32)
+        np.testing.assert_array_equal(product(table, packed, x, 8), 0)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from backend_conformance import GREEDY
 from paged_rows import Chunks, ScoredPlace, score, worst_error
 from random_models import RandomModel, float_bytes, random_model
 
 from budgets import LOGPROB_CPU, LOGPROB_CPU_INT8
+from draws import GREEDY
 from headrace import _native
 from headrace.core.plan import Backend, OutputPlan, RowPlan, StepPlan
 from headrace.core.request import MAX_TOP_LOGPROBS
