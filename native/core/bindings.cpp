@@ -86,11 +86,8 @@ double read_bandwidth(int num_threads, int64_t bytes, double seconds) {
 }
 
 std::shared_ptr<PackedMatrix> pack(int gguf_id, In<uint8_t> data, int64_t rows, int64_t columns, Team& team) {
-  if (rows <= 0 || data.size() % static_cast<size_t>(rows) != 0)
-    throw std::invalid_argument("the bytes do not divide into the rows");
-  const int64_t row_bytes = static_cast<int64_t>(data.size()) / rows;
   const WithoutGil released;
-  return std::make_shared<PackedMatrix>(gguf_id, data.data(), row_bytes, rows, columns, team);
+  return std::make_shared<PackedMatrix>(gguf_id, data.data(), static_cast<int64_t>(data.size()), rows, columns, team);
 }
 
 // A matrix times tokens by a named table, for tests and kernel timing. x (T, K), result (T, N).
@@ -101,11 +98,11 @@ void product(const std::string& kernels, const PackedMatrix& matrix, In<float> x
   if (static_cast<int64_t>(x.size()) != tokens * K || static_cast<int64_t>(y.size()) != tokens * w.num_rows)
     throw std::invalid_argument("x must be (T, K) and y (T, N)");
   std::vector<int8_t> q(static_cast<size_t>(tokens * K));
-  std::vector<float> scale(tokens * K / 32 + 1), sum32(scale.size()), sum16(tokens * K / 16 + 2);
+  std::vector<float> scale(tokens * K / kGroup), sum32(scale.size()), sum16(tokens * K / kHalfGroup);
   if (is_quantized(w.kind))
     for (int64_t t = 0; t < tokens; ++t)
-      table.quantize(x.data() + t * K, K, q.data() + t * K, scale.data() + t * K / 32, sum32.data() + t * K / 32,
-                     sum16.data() + t * K / 16);
+      table.quantize(x.data() + t * K, K, q.data() + t * K, scale.data() + t * K / kGroup,
+                     sum32.data() + t * K / kGroup, sum16.data() + t * K / kHalfGroup);
   const Activations input{x.data(), q.data(), scale.data(), sum32.data(), sum16.data()};
   table.matmul(w, 0, w.num_blocks(), input, 0, tokens, Destination{y.data(), w.num_rows, nullptr, nullptr});
 }

@@ -19,7 +19,9 @@ void PackedMatrix::Free::operator()(uint8_t* p) const { std::free(p); }
 
 namespace {
 
-constexpr int kF32 = 0, kF16 = 1, kBF16 = 30, kQ4_0 = 2, kQ4_1 = 3, kQ8_0 = 8;
+constexpr int kF32 = 0, kF16 = 1, kBF16 = 30, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kIQ4_NL = 20;
+constexpr float kQ4_0Centre = 8;  // codes of 0 .. 15 stand for -8 .. 7
+constexpr size_t kLargePage = size_t{2} << 20;
 
 Kind kind_of(int gguf_id) {
   if (gguf_id == kF32) return Kind::F32;
@@ -35,7 +37,8 @@ Kind kind_of(int gguf_id) {
 
 // Scales of these are f16 in the file, so they are kept as they are.
 bool has_half_scales(int gguf_id) {
-  return gguf_id == kQ4_0 || gguf_id == kQ4_1 || gguf_id == 6 || gguf_id == 7 || gguf_id == kQ8_0 || gguf_id == 20;
+  return gguf_id == kQ4_0 || gguf_id == kQ4_1 || gguf_id == kQ5_0 || gguf_id == kQ5_1 || gguf_id == kQ8_0 ||
+         gguf_id == kIQ4_NL;
 }
 
 void store_half(uint8_t* at, float value) {
@@ -60,11 +63,11 @@ void copy_block(const uint8_t* const (&row)[kRowBlock], int64_t groups, int head
 }
 
 void q4_0_minimums(int64_t groups, uint8_t* out) {
-  for (int64_t g = 0; g < groups; ++g, out += 160)
+  for (int64_t g = 0; g < groups; ++g, out += record_bytes(Kind::Q4))
     for (int r = 0; r < kRowBlock; ++r) {
       uint16_t h;
       std::memcpy(&h, out + 2 * r, 2);
-      store_half(out + 16 + 2 * r, -8.0f * f16_to_f32(h));
+      store_half(out + 16 + 2 * r, -kQ4_0Centre * f16_to_f32(h));
     }
 }
 
@@ -101,15 +104,18 @@ void write_codes(Kind kind, int group, bool shift_to_unsigned, const Codes& code
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t source_row, int64_t rows, int64_t columns,
+PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t num_stored, int64_t rows, int64_t columns,
                            Team& team) {
   const Kind kind = kind_of(gguf_id);
-  if (is_quantized(kind) && columns % kGroup != 0)
-    throw std::invalid_argument("a quantised matrix needs columns in groups of 32");
+  const int64_t source_row = stored_bytes(gguf_id, columns);
+  if (source_row < 0) throw std::invalid_argument(std::to_string(columns) + " columns do not fill whole qblocks");
+  if (rows < 1 || num_stored != rows * source_row)
+    throw std::invalid_argument(std::to_string(rows) + " rows of " + std::to_string(columns) + " columns are not " +
+                                std::to_string(num_stored) + " bytes");
   view_ = Matrix{kind, rows, columns, nullptr, 1.0f};
   const size_t bytes = (static_cast<size_t>(num_bytes()) + 63) / 64 * 64;
   // Large pages save page faults while packing and translation misses in every step after it.
-  const size_t alignment = bytes >= (size_t{4} << 20) ? size_t{2} << 20 : 64;
+  const size_t alignment = bytes >= 2 * kLargePage ? kLargePage : 64;
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   bytes_.reset(static_cast<uint8_t*>(std::aligned_alloc(alignment, rounded ? rounded : alignment)));
   if (!bytes_) throw std::bad_alloc();
@@ -118,7 +124,7 @@ PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t source_row,
 #endif
   view_.data = bytes_.get();
 
-  CodeShape shape{32, false, 0, 0};
+  CodeShape shape{kGroup, false, 0, 0};
   if (is_quantized(kind)) code_shape(gguf_id, &shape);
   const bool copies = gguf_id == kQ4_0 || gguf_id == kQ4_1 || gguf_id == kQ8_0;
   const int64_t num_blocks = view_.num_blocks();
@@ -142,7 +148,7 @@ PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t source_row,
     if (top > 0 && std::isfinite(top)) {
       int exponent;
       std::frexp(top, &exponent);
-      multiplier = std::ldexp(1.0f, exponent - 12);
+      multiplier = std::ldexp(1.0f, exponent - 12);  // the largest becomes 2**11 to 2**12, eight of it still fit
     }
   }
   view_.multiplier = multiplier;

@@ -23,6 +23,7 @@ enum class Kind : int32_t {
 
 constexpr int kRowBlock = 8;
 constexpr int kGroup = 32;
+constexpr int kHalfGroup = 16;
 constexpr float kSmallestQuantized = 1e-30f;  // a group of smaller activations is 0: 127 / 1e-37 is no float
 
 inline bool is_quantized(Kind kind) { return kind < Kind::F32; }

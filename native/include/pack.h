@@ -13,9 +13,9 @@ namespace headrace {
 // A packed matrix that owns its bytes.
 class PackedMatrix {
  public:
-  // Packs rows x columns of a ggml type whose rows take source_row bytes, on all threads of the team. Throws std::invalid_argument for a
-  // type that is not known or columns that do not fill whole quantisation blocks.
-  PackedMatrix(int gguf_id, const uint8_t* data, int64_t source_row, int64_t rows, int64_t columns, Team& team);
+  // Packs rows x columns of a ggml type on all threads of the team. Throws std::invalid_argument for a type that is
+  // not known, columns that do not fill whole qblocks, or a number of bytes that rows of that size do not have.
+  PackedMatrix(int gguf_id, const uint8_t* data, int64_t num_stored, int64_t rows, int64_t columns, Team& team);
   const Matrix& view() const { return view_; }
   int64_t num_bytes() const { return view_.block_bytes() * view_.num_blocks(); }
 

@@ -19,11 +19,15 @@ struct CodeShape {
 // IQ4_XS 23, MXFP4 39.
 bool code_shape(int gguf_id, CodeShape* out);
 
+// Bytes of n values of any supported type (the above and F32 0, F16 1, BF16 30); -1: another type, or n does not
+// fill whole qblocks.
+int64_t stored_bytes(int gguf_id, int64_t n);
+
 // Unpack n values (a multiple of the format's qblock) from src.
 // code (n,) int16, scale (n / group,) float, min (n / group,) float.
 void unpack_codes(int gguf_id, const uint8_t* src, int64_t n, int16_t* code, float* scale, float* min);
 
-// n values of any supported type (the above and F32 0, F16 1, BF16 30) to float32. false: unknown type.
+// n values of any supported type to float32. false: unknown type.
 bool dequantize(int gguf_id, const uint8_t* src, int64_t n, float* out);
 
 float f16_to_f32(uint16_t h);

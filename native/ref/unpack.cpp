@@ -14,6 +14,7 @@ namespace {
 
 constexpr int MAX_QBLOCK = 256;
 constexpr int MAX_GROUPS = 16;
+constexpr int F32 = 0, F16 = 1, BF16 = 30;
 
 // IQ4_NL and IQ4_XS store an index into these values (ggml's non-linear 4-bit codebook).
 constexpr int16_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -279,13 +280,19 @@ bool code_shape(int gguf_id, CodeShape* out) {
   return format != nullptr;
 }
 
+int64_t stored_bytes(int gguf_id, int64_t n) {
+  if (gguf_id == F32) return 4 * n;
+  if (gguf_id == F16 || gguf_id == BF16) return 2 * n;
+  const Format* format = find_format(gguf_id);
+  return format == nullptr || n % format->qblock_size != 0 ? -1 : n / format->qblock_size * format->qblock_bytes;
+}
+
 void unpack_codes(int gguf_id, const uint8_t* src, int64_t n, int16_t* code, float* scale, float* min) {
   const Format* format = find_format(gguf_id);
   if (format != nullptr) format->unpack(src, n, code, scale, min);
 }
 
 bool dequantize(int gguf_id, const uint8_t* src, int64_t n, float* out) {
-  constexpr int F32 = 0, F16 = 1, BF16 = 30;
   if (gguf_id == F32) {
     for (int64_t i = 0; i < n; ++i) out[i] = float_of_bits(load_u32(src + 4 * i));
   } else if (gguf_id == F16) {

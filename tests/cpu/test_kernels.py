@@ -131,9 +131,11 @@ def test_extreme_scales_survive_packing(team: _native.Team) -> None:
 
 
 def test_bad_shapes_are_refused(team: _native.Team) -> None:
-    with pytest.raises(ValueError, match="groups of 32"):
-        _native.pack(8, np.zeros(34 * 5, np.uint8), 5, 33, team)
+    for gguf_id, columns in ((8, 33), (12, 128)):  # Q8_0, Q4_K
+        with pytest.raises(ValueError, match="whole qblocks"):
+            _native.pack(gguf_id, np.zeros(144 * 5, np.uint8), 5, columns, team)
     with pytest.raises(ValueError, match="unknown tensor type"):
         _native.pack(99, np.zeros(64, np.uint8), 2, 32, team)
-    with pytest.raises(ValueError, match="do not divide"):
-        _native.pack(0, np.zeros(10, np.uint8), 3, 1, team)
+    for rows, num_bytes in ((3, 10), (3, 8), (0, 0), (-1, 4)):
+        with pytest.raises(ValueError, match=f"{rows} rows of 1 columns are not {num_bytes} bytes"):
+            _native.pack(0, np.zeros(num_bytes, np.uint8), rows, 1, team)
