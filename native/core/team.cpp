@@ -62,7 +62,8 @@ Team::Team(int num_threads)
     : num_threads_(num_threads),
       process_(getpid()),
       threads_(std::make_unique<Threads>()) {
-  if (num_threads < 1) throw std::invalid_argument("a team has at least one thread, not " + std::to_string(num_threads));
+  if (num_threads < 1)
+    throw std::invalid_argument("a team has at least one thread, not " + std::to_string(num_threads));
   try {
     for (int i = 1; i < num_threads; ++i) threads_->threads.emplace_back([this, i] { serve(i); });
   } catch (...) {
@@ -99,7 +100,8 @@ void Team::run(const std::function<void(int)>& f) {
   } leave{busy_};
   if (num_threads_ == 1) return f(0);
   if (was_forked())
-    throw std::runtime_error("the compute threads stayed in the process that this one was forked from; load the model here");
+    throw std::runtime_error(
+        "the compute threads stayed in the process that this one was forked from; load the model here");
   work_ = &f;
   running_.store(num_threads_ - 1, std::memory_order_relaxed);
   {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX2: products of unsigned by signed bytes in pairs, 16-bit sums held over a whole group where they fit.
-#include "kernels_avx2_impl.h"
+#include "attention_avx2.h"
+#include "elementwise_avx2.h"
+#include "kernels.h"
+#include "products_avx2.h"
 
 namespace headrace {
 namespace {
 
 struct Avx2Dot {
-  // Tokens at once, as many as the registers hold: of 4-bit and of 8-bit weights.
-  static constexpr int kTokens4 = 4, kTokens8 = 4;
   // Eight 4-byte steps of u4 x s8: a 16-bit lane holds at most 8 * 2 * 15 * 127 = 30480.
   static __m256i u4(const __m256i (&v)[8], const int8_t* q) {
     __m256i sum = _mm256_maddubs_epi16(v[0], broadcast4(q));
@@ -24,7 +25,8 @@ struct Avx2Dot {
 }  // namespace
 
 const Kernels& avx2_kernels() {
-  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
+  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated, attention,
+                             attention_parts, merge_parts};
   return table;
 }
 

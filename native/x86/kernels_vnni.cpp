@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX512-VNNI at 256 bits: four byte products and their sum in one instruction.
-#include "kernels_avx2_impl.h"
+#include "attention_avx2.h"
+#include "elementwise_avx2.h"
+#include "kernels.h"
+#include "products_avx2.h"
 
 namespace headrace {
 namespace {
 
 struct VnniDot {
-  // Tokens at once, as many as the registers hold: of 4-bit and of 8-bit weights.
-  static constexpr int kTokens4 = 4, kTokens8 = 4;
   static __m256i u4(const __m256i (&v)[8], const int8_t* q) {
     __m256i even = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
     for (int j = 0; j < 8; j += 2) {
@@ -24,7 +25,8 @@ struct VnniDot {
 }  // namespace
 
 const Kernels& vnni_kernels() {
-  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
+  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated, attention,
+                             attention_parts, merge_parts};
   return table;
 }
 

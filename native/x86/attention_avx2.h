@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention over paged keys and values in one pass, a few queries at a time, and its merging where keys are split.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels.h"
+#include "vectors_avx2.h"
+
+namespace headrace {
+namespace {
+
+// One query head of a tile: its visible places [first, last], and where its sums go: K unnormalised values,
+// the maximum score, the weight.
+struct Query {
+  const float* q;
+  float* part;
+  int64_t first, last;
+};
+
+constexpr int kTile = 6;  // queries at once, as many as the registers hold
+
+// R queries against places [begin, end) of one split, 64 keys at a time with a running maximum (Milakov and
+// Gimelshein 2018). Spans start at multiples of 64, and a span that a query does not see leaves it unchanged to
+// the bit, so that a query's sums do not depend on the tile it falls in.
+template <int R>
+void attend(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int32_t g, int64_t split) {
+  const int64_t K = shape.head_dim, G = shape.num_kv_heads, S = kBlockSize;
+  int64_t first = queries[0].first, last = queries[0].last;
+  float maximum[R], total[R];
+  for (int r = 0; r < R; ++r) {
+    first = std::min(first, queries[r].first);
+    last = std::max(last, queries[r].last);
+    maximum[r] = -1e30f;
+    total[r] = 0;
+    std::memset(queries[r].part, 0, sizeof(float) * static_cast<size_t>(K));
+  }
+  first = std::max(first, split * kKeySplit);
+  last = std::min<int64_t>(last, (split + 1) * kKeySplit - 1);
+  alignas(32) float score[R][kKeySpan];
+  const __m256 scale = _mm256_set1_ps(shape.scale);
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  for (int64_t span = first / kKeySpan * kKeySpan; span <= last; span += kKeySpan) {
+    const int64_t begin = std::max(span, first / S * S);               // first block that any query sees
+    const int64_t end = std::min<int64_t>(span + kKeySpan, last + 1);  // places, exclusive
+    for (int r = 0; r < R; ++r)
+      for (int i = 0; i < kKeySpan; i += 8) _mm256_store_ps(score[r] + i, _mm256_set1_ps(-INFINITY));
+    for (int64_t at = begin; at < end; at += S) {
+      const uint16_t* key = row.keys + (row.blocks[at / S] * G + g) * K * S;
+      __m256 acc[R][2];
+      for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+      for (int64_t d = 0; d < K; ++d) {
+        const __m256 k0 = load_halves(key + d * S), k1 = load_halves(key + d * S + 8);
+        for (int r = 0; r < R; ++r) {
+          const __m256 q = _mm256_broadcast_ss(queries[r].q + d);
+          acc[r][0] = _mm256_fmadd_ps(q, k0, acc[r][0]);
+          acc[r][1] = _mm256_fmadd_ps(q, k1, acc[r][1]);
+        }
+      }
+      for (int r = 0; r < R; ++r) {
+        const bool whole = at >= queries[r].first && at + S - 1 <= queries[r].last;
+        for (int half = 0; half < 2; ++half) {
+          __m256 s = _mm256_mul_ps(acc[r][half], scale);
+          if (shape.softcap > 0) {
+            // cap tanh(s / cap) = cap (1 - 2 / (e**(2 s / cap) + 1))
+            const __m256 cap = _mm256_set1_ps(shape.softcap);
+            const __m256 e = exp256(_mm256_div_ps(_mm256_add_ps(s, s), cap));
+            const __m256 one = _mm256_set1_ps(1.0f);
+            s = _mm256_mul_ps(cap, _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one))));
+          }
+          if (!whole) {
+            const __m256i place = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(at + 8 * half)), lane);
+            const __m256i outside =
+                _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(queries[r].first)), place),
+                                _mm256_cmpgt_epi32(place, _mm256_set1_epi32(static_cast<int>(queries[r].last))));
+            s = _mm256_blendv_ps(s, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(outside));
+          }
+          _mm256_store_ps(score[r] + (at - span) + 8 * half, s);
+        }
+      }
+    }
+    float shrink[R];
+    for (int r = 0; r < R; ++r) {
+      __m256 top = _mm256_load_ps(score[r]);
+      for (int i = 8; i < kKeySpan; i += 8) top = _mm256_max_ps(top, _mm256_load_ps(score[r] + i));
+      const float highest = horizontal_max(top);
+      const float next = highest > maximum[r] ? highest : maximum[r];
+      shrink[r] = next == maximum[r] ? 1.0f : std::exp(maximum[r] - next);
+      maximum[r] = next;
+      __m256 sum = _mm256_setzero_ps();
+      for (int i = 0; i < kKeySpan; i += 8) {
+        const __m256 p = exp256(_mm256_sub_ps(_mm256_load_ps(score[r] + i), _mm256_set1_ps(next)));
+        _mm256_store_ps(score[r] + i, p);
+        sum = _mm256_add_ps(sum, p);
+      }
+      total[r] = total[r] * shrink[r] + horizontal_sum(sum);
+    }
+    for (int64_t d = 0; d < K; d += 16) {
+      __m256 acc[R][2];
+      for (int r = 0; r < R; ++r)
+        for (int half = 0; half < 2; ++half)
+          acc[r][half] = _mm256_mul_ps(_mm256_loadu_ps(queries[r].part + d + 8 * half), _mm256_set1_ps(shrink[r]));
+      for (int64_t at = begin; at < end; at += S) {
+        const uint16_t* value = row.values + (row.blocks[at / S] * G + g) * S * K + d;
+        const int64_t stop = std::min<int64_t>(S, end - at);
+        const int64_t offset = at - span;
+        for (int64_t j = 0; j < stop; ++j) {
+          const __m256 v0 = load_halves(value + j * K), v1 = load_halves(value + j * K + 8);
+          for (int r = 0; r < R; ++r) {
+            const __m256 p = _mm256_broadcast_ss(score[r] + offset + j);
+            acc[r][0] = _mm256_fmadd_ps(p, v0, acc[r][0]);
+            acc[r][1] = _mm256_fmadd_ps(p, v1, acc[r][1]);
+          }
+        }
+      }
+      for (int r = 0; r < R; ++r)
+        for (int half = 0; half < 2; ++half) _mm256_storeu_ps(queries[r].part + d + 8 * half, acc[r][half]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    queries[r].part[K] = maximum[r];
+    queries[r].part[K + 1] = total[r];
+  }
+}
+
+constexpr decltype(&attend<1>) kAttend[kTile + 1] = {nullptr,   attend<1>, attend<2>, attend<3>,
+                                                     attend<4>, attend<5>, attend<6>};
+
+// The query heads of KV head g of tokens [token_begin, token_end), six at a time: visit(tile, number of queries,
+// index (t * H + h) of each).
+template <class Visit>
+void for_tiles(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end, int32_t g,
+               Visit visit) {
+  const int32_t share = shape.num_heads / shape.num_kv_heads;
+  Query queries[kTile];
+  int64_t index[kTile];
+  int filled = 0;
+  for (int64_t t = token_begin; t < token_end; ++t) {
+    const int64_t position = row.first_position + t;
+    for (int32_t h = g * share; h < (g + 1) * share; ++h) {
+      index[filled] = t * shape.num_heads + h;
+      queries[filled++] =
+          Query{row.q + (t * shape.num_heads + h) * shape.head_dim, nullptr, shape.first_place(position), position};
+      if (filled == kTile) {
+        visit(queries, filled, index);
+        filled = 0;
+      }
+    }
+  }
+  if (filled) visit(queries, filled, index);
+}
+
+// Adds one part to running sums of the same form.
+inline void merge_into(const AttentionShape& shape, float* sums, const float* part) {
+  const int64_t K = shape.head_dim;
+  const float next = part[K] > sums[K] ? part[K] : sums[K];
+  const float old_factor = std::exp(sums[K] - next), new_factor = std::exp(part[K] - next);
+  sums[K] = next;
+  sums[K + 1] = sums[K + 1] * old_factor + part[K + 1] * new_factor;
+  for (int64_t d = 0; d < K; d += 8) {
+    const __m256 old_sum = _mm256_mul_ps(_mm256_loadu_ps(sums + d), _mm256_set1_ps(old_factor));
+    _mm256_storeu_ps(sums + d, _mm256_fmadd_ps(_mm256_loadu_ps(part + d), _mm256_set1_ps(new_factor), old_sum));
+  }
+}
+
+inline void normalise(const AttentionShape& shape, const float* sums, float* out) {
+  const int64_t K = shape.head_dim;
+  const __m256 inverse = _mm256_set1_ps(1.0f / sums[K + 1]);
+  for (int64_t d = 0; d < K; d += 8) _mm256_storeu_ps(out + d, _mm256_mul_ps(_mm256_loadu_ps(sums + d), inverse));
+}
+
+constexpr int64_t kMaxHeadDim = 512;
+
+inline bool fits(const AttentionShape& shape) { return shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim; }
+
+void attention_parts(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
+                     int32_t g, int64_t split_begin, int64_t split_end, int64_t num_splits, float* parts) {
+  if (!fits(shape))
+    return reference_kernels().attention_parts(shape, row, token_begin, token_end, g, split_begin, split_end,
+                                               num_splits, parts);
+  for_tiles(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
+    for (int64_t split = split_begin; split < split_end; ++split) {
+      for (int i = 0; i < count; ++i) queries[i].part = parts + (index[i] * num_splits + split) * shape.part_floats();
+      kAttend[count](shape, row, queries, g, split);
+    }
+  });
+}
+
+void merge_parts(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out) {
+  if (!fits(shape)) return reference_kernels().merge_parts(shape, parts, num_parts, out);
+  float sums[kMaxHeadDim + 2];
+  std::memcpy(sums, parts, sizeof(float) * static_cast<size_t>(shape.part_floats()));
+  for (int64_t i = 1; i < num_parts; ++i) merge_into(shape, sums, parts + i * shape.part_floats());
+  normalise(shape, sums, out);
+}
+
+void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
+               int32_t g) {
+  if (!fits(shape)) return reference_kernels().attention(shape, row, token_begin, token_end, g);
+  float sums[kTile][kMaxHeadDim + 2], part[kTile][kMaxHeadDim + 2];
+  for_tiles(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
+    // All splits that any query of the tile sees: merging one that a query does not see leaves its sums as they are.
+    int64_t first = queries[0].first, last = queries[0].last;
+    for (int i = 1; i < count; ++i) {
+      first = std::min(first, queries[i].first);
+      last = std::max(last, queries[i].last);
+    }
+    const int64_t first_split = first / kKeySplit;
+    for (int64_t split = first_split; split <= last / kKeySplit; ++split) {
+      for (int i = 0; i < count; ++i) queries[i].part = split == first_split ? sums[i] : part[i];
+      kAttend[count](shape, row, queries, g, split);
+      if (split > first_split)
+        for (int i = 0; i < count; ++i) merge_into(shape, sums[i], part[i]);
+    }
+    for (int i = 0; i < count; ++i) normalise(shape, sums[i], row.out + index[i] * shape.head_dim);
+  });
+}
+
+}  // namespace
+}  // namespace headrace
