@@ -34,6 +34,29 @@ class RequestError(HeadraceError):
         self.status = status
 
 
+class Overloaded(RequestError):
+    """A request that is refused because of the others: the same one may be served later.
+
+    Args:
+        code: `queue_full` or `slo_unreachable`.
+        retry_after_s: when it is expected to be served if sent again.
+        predicted_ttft_s: the wait for the first token that was foreseen, None when it was not looked at.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        retry_after_s: float,
+        predicted_ttft_s: float | None = None,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message, param=param, code=code, status=429)
+        self.retry_after_s = retry_after_s
+        self.predicted_ttft_s = predicted_ttft_s
+
+
 class ModelFileError(HeadraceError):
     """A model file that is broken, hostile or not supported.
 

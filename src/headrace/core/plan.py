@@ -42,12 +42,17 @@ class OutputPlan:
     num_drawable: int = 0
 
 
+UNKNOWN = -1  # stands in a plan made ahead for the token that the step before it is drawing
+
+
 @dataclass(frozen=True, slots=True)
 class RowPlan:
     """A sequence's place in a step."""
 
     sequence_id: int
-    tokens: tuple[int, ...]  # (num_new,) ids whose K/V this step computes
+    tokens: tuple[
+        int, ...
+    ]  # (num_new,) ids whose K/V this step computes; none is UNKNOWN when it is executed
     num_computed: int  # places before them whose K/V is valid
     block_ids: tuple[int, ...]  # (B,) cover num_computed + num_new places
     outputs: tuple[OutputPlan, ...]  # in order of index; at most one draw, at the last index
@@ -58,10 +63,20 @@ class RowPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCopy:
+    """All of a block's K/V, in every layer, copied into another block before the step's rows are computed:
+    how a row goes on behind the part of a block that it shares with somebody else's."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     rows: tuple[RowPlan, ...]
-    # Sequences whose blocks this step takes back, youngest first. For the engine: a backend ignores it.
+    # Sequences whose blocks this step takes back, worst placed first. For the engine: a backend ignores it.
     preempted: tuple[int, ...] = ()
+    copies: tuple[BlockCopy, ...] = ()  # no target is a source, and none is a target twice
 
     @property
     def num_tokens(self) -> int:
@@ -100,6 +115,8 @@ class BackendInfo:
     max_model_len: int  # tokens, prompt and output together
     block_size: int  # token places in a KV block
     num_blocks: int  # blocks in the KV storage
+    # A row's results are the same to the bit whatever else is in its steps, and however it is cut into them.
+    is_batch_invariant: bool = False
 
 
 @runtime_checkable

@@ -88,3 +88,18 @@ class GenerateRequest:
     prompt_ids: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     n: int = 1
+    arrival_s: float | None = (
+        None  # `time.monotonic()` when the caller was first heard of; None: at submission
+    )
+    priority: int = 0  # for the priority policy: lower runs sooner, as vLLM has it
+    tenant: str = ""  # for the fair policy: who shares with whom
+    ttft_slo_s: float | None = None  # refused at once when the first token is predicted later after arrival
+    cache_salt: str = ""  # requests find each other's cached prefixes only under an equal salt
+    # Refused where the backend cannot promise the same tokens in any company.
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ttft_slo_s is not None and not 0 < self.ttft_slo_s < math.inf:
+            raise RequestError(
+                f"a TTFT target must be a positive time, got {self.ttft_slo_s} s", param="slo_ttft_ms"
+            )

@@ -16,6 +16,16 @@ class EngineStats:
     num_computed_tokens: int  # prompt tokens, output tokens fed back, and those computed again
     num_output_tokens: int  # drawn
     num_preemptions: int
+    num_waiting_for_blocks: int  # of num_waiting: held up by nothing but a lack of KV blocks
+    num_queued_tokens: int  # prompt tokens of those that wait
+    num_cached_blocks: int  # findable by their contents, held or not; those not held count as free
+    num_evicted_blocks: int
+    num_queried_tokens: int  # prompt tokens looked up in the prefix cache
+    num_hit_tokens: int  # of them found
+    num_refused_queue_full: int  # requests
+    num_refused_slo: int
+    num_leased_places: int  # token places in held blocks
+    num_filled_places: int  # of them with a token's K/V in them
     step_s: float  # spent in plan, execute, commit and emit
     native_s: float  # of that, inside the backend's computation
 
@@ -23,3 +33,8 @@ class EngineStats:
     def kv_usage(self) -> float:
         """The share of KV blocks in use, 0 to 1."""
         return 1.0 - self.num_free_blocks / self.num_blocks
+
+    @property
+    def paging_waste(self) -> float:
+        """The share of leased places that hold nothing, 0 to 1."""
+        return 1.0 - self.num_filled_places / self.num_leased_places if self.num_leased_places else 0.0

@@ -70,6 +70,7 @@ def load_cpu_backend(
         max_model_len=max_model_len,
         block_size=BLOCK_SIZE,
         num_blocks=num_blocks,
+        is_batch_invariant=True,
     )
     return CpuBackend(program, spec, info, builder.matrix_bytes, choice.table)
 

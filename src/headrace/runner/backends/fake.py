@@ -49,7 +49,7 @@ class FakeBackend:
         fail_at: Collection[int] = (),
         step_s: float = 0.0,
     ) -> None:
-        self._info = BackendInfo(vocab_size, max_model_len, block_size, num_blocks)
+        self._info = BackendInfo(vocab_size, max_model_len, block_size, num_blocks, is_batch_invariant=True)
         self._values = np.full(num_blocks * block_size, _UNWRITTEN, dtype=_U64)  # (num_blocks * S,)
         self._ids = np.arange(vocab_size, dtype=_U64)  # (V,)
         self._fail_at = frozenset(fail_at)
