@@ -27,7 +27,7 @@ class WaitSplit:
 
     @property
     def total_s(self) -> float:
-        return sum(getattr(self, cause) for cause in WAIT_CAUSES)
+        return sum(float(getattr(self, cause)) for cause in WAIT_CAUSES)
 
 
 WAIT_CAUSES = tuple(field.name for field in fields(WaitSplit))

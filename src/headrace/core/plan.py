@@ -50,9 +50,7 @@ class RowPlan:
     """A sequence's place in a step."""
 
     sequence_id: int
-    tokens: tuple[
-        int, ...
-    ]  # (num_new,) ids whose K/V this step computes; none is UNKNOWN when it is executed
+    tokens: tuple[int, ...]  # (num_new,) ids to compute K/V of; none is UNKNOWN when it is executed
     num_computed: int  # places before them whose K/V is valid
     block_ids: tuple[int, ...]  # (B,) cover num_computed + num_new places
     outputs: tuple[OutputPlan, ...]  # in order of index; at most one draw, at the last index

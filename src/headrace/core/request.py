@@ -88,9 +88,7 @@ class GenerateRequest:
     prompt_ids: tuple[int, ...]
     params: SamplingParams = field(default_factory=SamplingParams)
     n: int = 1
-    arrival_s: float | None = (
-        None  # `time.monotonic()` when the caller was first heard of; None: at submission
-    )
+    arrival_s: float | None = None  # `time.monotonic()` when it was first heard of; None: at submission
     priority: int = 0  # for the priority policy: lower runs sooner, as vLLM has it
     tenant: str = ""  # for the fair policy: who shares with whom
     ttft_slo_s: float | None = None  # refused at once when the first token is predicted later after arrival
