@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from headrace.core.plan import TokenResult
@@ -30,7 +30,7 @@ class WaitSplit:
         return sum(float(getattr(self, cause)) for cause in WAIT_CAUSES)
 
 
-WAIT_CAUSES = tuple(field.name for field in fields(WaitSplit))
+WAIT_CAUSES = tuple(cause.name for cause in fields(WaitSplit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,10 @@ class Finished:
     reason: FinishReason
     num_prompt: int
     num_output: int  # tokens drawn, the end token included
-    num_cached: int = 0  # of num_prompt, found in the cache when it started
-    num_preemptions: int = 0
-    times: SequenceTimes | None = None  # None: a backend or engine that keeps none
+    # How it came about. Two ends are equal when the answers are.
+    num_cached: int = field(default=0, compare=False)  # of num_prompt, found in the cache when it started
+    num_preemptions: int = field(default=0, compare=False)
+    times: SequenceTimes | None = field(default=None, compare=False)  # None: whoever made it keeps none
 
 
 @dataclass(frozen=True, slots=True)

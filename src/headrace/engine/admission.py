@@ -11,7 +11,9 @@ from headrace.core.plan import BackendInfo
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine.sampling import resolve_seed, seed_of
 from headrace.engine.sequence import Sequence
+from headrace.engine.wait_clock import WaitClock
 from headrace.kv.lease import BlockLease
+from headrace.kv.prefix_keys import block_key, extend_keys, root_key
 
 MAX_N = 128
 
@@ -32,6 +34,12 @@ def check_request(request: GenerateRequest, info: BackendInfo) -> None:
     _check_ids("logit_bias", (token for token, _ in params.logit_bias), info.vocab_size)
     _check_ids("stop_token_ids", params.stop_token_ids, info.vocab_size)
     _check_length(len(request.prompt_ids), params, max_tokens_in(info))
+    if request.deterministic and not info.is_batch_invariant:
+        raise RequestError(
+            "deterministic cannot be promised here: this backend's numbers depend on what else it computes. "
+            "Serve the model with the cpu backend, or leave the field out",
+            param="deterministic",
+        )
 
 
 def sequences_of(
@@ -40,10 +48,16 @@ def sequences_of(
     eos_ids: frozenset[int],
     next_id: Callable[[], int],
     new_lease: Callable[[], BlockLease],
+    *,
+    model_key: str = "",
+    now_s: float = 0.0,
 ) -> list[Sequence]:
-    """The request's n sequences. `request` has passed `check_request`."""
+    """The request's n sequences. `request` has passed `check_request`. `now_s`: `time.monotonic()`."""
     params = request.params
     num_prompt = len(request.prompt_ids)
+    arrival_s = now_s if request.arrival_s is None else request.arrival_s
+    root = root_key(model=model_key, salt=request.cache_salt)
+    keys, tail_key = _prompt_keys(root, request.prompt_ids, info.block_size)
     room = max_tokens_in(info) - num_prompt
     seed = resolve_seed(params.seed)
     end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_ids)
@@ -61,9 +75,27 @@ def sequences_of(
             num_prompt=num_prompt,
             tokens=list(request.prompt_ids),
             lease=new_lease(),
+            arrival_s=arrival_s,
+            clock=WaitClock(arrival_s, now_s),
+            priority=request.priority,
+            tenant=request.tenant,
+            deadline_s=None if request.ttft_slo_s is None else arrival_s + request.ttft_slo_s,
+            root_key=root,
+            keys=list(keys),
+            tail_key=tail_key,
         )
         for index in range(request.n)
     ]
+
+
+def _prompt_keys(
+    root: bytes, prompt_ids: tuple[int, ...], block_size: int
+) -> tuple[list[bytes], bytes | None]:
+    """Of the blocks that the prompt fills, and of what it leaves in its last one."""
+    keys: list[bytes] = []
+    extend_keys(keys, root, prompt_ids, block_size, len(prompt_ids))
+    rest = prompt_ids[len(keys) * block_size :]
+    return keys, block_key(keys[-1] if keys else root, rest) if rest else None
 
 
 def _owes_scores(params: SamplingParams, index: int) -> bool:

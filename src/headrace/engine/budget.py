@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much one step may compute: tokens, and prompt places that are scored."""
+"""How much of a sequence one step may compute: prompt places that are scored cost more than others."""
 
 from __future__ import annotations
 
@@ -10,26 +10,20 @@ from headrace.engine.sequence import Sequence
 MAX_SCORED = 128
 
 
-class StepBudget:
+class ScoreBudget:
     """Spent while a plan is made, then thrown away."""
 
-    def __init__(self, max_tokens: int, max_scored: int = MAX_SCORED) -> None:
-        self._tokens_left = max_tokens
-        self._scored_left = max_scored
+    def __init__(self, max_scored: int = MAX_SCORED) -> None:
+        self._left = max_scored
 
-    @property
-    def is_spent(self) -> bool:
-        return self._tokens_left == 0
-
-    def spend(self, sequence: Sequence) -> int:
-        """How many of the sequence's uncomputed tokens to compute in this step; may be 0."""
-        num_new = min(sequence.num_left, self._tokens_left)
+    def cap(self, sequence: Sequence, num_left: int) -> int:
+        """How many of its `num_left` uncomputed tokens the sequence may compute, and sets them aside."""
         num_unscored = sequence.num_to_score - len(sequence.scores)
-        if num_unscored > 0:
-            # After a preemption, places scored before are computed again and not scored again.
-            num_rescored = max(len(sequence.scores) - sequence.num_computed, 0)
-            # At least one, over the limit if need be, so that nobody is held up by others' scores.
-            num_new = min(num_new, num_rescored + max(self._scored_left, 1))
-            self._scored_left -= min(max(num_new - num_rescored, 0), num_unscored)
-        self._tokens_left -= num_new
+        if num_unscored <= 0:
+            return num_left
+        # After a preemption, places scored before are computed again and not scored again.
+        num_rescored = max(len(sequence.scores) - sequence.num_computed, 0)
+        # At least one, over the limit if need be, so that nobody is held up by others' scores.
+        num_new = min(num_left, num_rescored + max(self._left, 1))
+        self._left -= min(max(num_new - num_rescored, 0), num_unscored)
         return num_new

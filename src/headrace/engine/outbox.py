@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.core.errors import RequestError
@@ -32,13 +32,16 @@ class Outbox:
     def num_open(self) -> int:
         return len(self._open)
 
-    def open(self, request_id: str, num_sequences: int, sink: Sink) -> None:
+    def open_all(self, num_sequences: Mapping[str, int], sink: Sink) -> None:
+        """Requests by id, all or none."""
         with self._changed:
-            if request_id in self._open:
-                raise RequestError(
-                    f"A request with the id {request_id!r} is running already", param="request_id"
-                )
-            self._open[request_id] = _OpenRequest(sink, num_sequences)
+            for request_id in num_sequences:
+                if request_id in self._open:
+                    raise RequestError(
+                        f"A request with the id {request_id!r} is running already", param="request_id"
+                    )
+            for request_id, num in num_sequences.items():
+                self._open[request_id] = _OpenRequest(sink, num)
 
     def emit(self, events: Iterable[Event]) -> list[str]:
         """Tell the sinks. Returns the requests whose sink raised: they are closed, nobody hears of them."""

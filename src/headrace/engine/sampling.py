@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 
 from headrace.core.plan import DrawPlan, OutputPlan
 from headrace.engine.sequence import Sequence
@@ -23,10 +24,10 @@ def seed_of(seed: int, index: int) -> int:
     return (seed + index) & SEED_MASK
 
 
-def outputs_of(sequence: Sequence, num_new: int, num_drawable: int) -> tuple[OutputPlan, ...]:
-    """Where logits are wanted when the next `num_new` tokens are computed: at prompt places whose next
-    token is to be scored, and at the last known token, where the next one is drawn."""
-    begin, end = sequence.num_computed, sequence.num_computed + num_new
+def outputs_of(sequence: Sequence, begin: int, num_new: int, num_drawable: int) -> tuple[OutputPlan, ...]:
+    """Where logits are wanted when `num_new` tokens from place `begin` on are computed: at prompt places
+    whose next token is to be scored, and at the last known token, where the next one is drawn."""
+    end = begin + num_new
     outputs: tuple[OutputPlan, ...] = ()
     if len(sequence.scores) < sequence.num_to_score:
         num_top = sequence.params.prompt_logprobs
@@ -46,6 +47,12 @@ def outputs_of(sequence: Sequence, num_new: int, num_drawable: int) -> tuple[Out
         num_top = -1 if sequence.params.logprobs is None else sequence.params.logprobs
         outputs += (OutputPlan(num_new - 1, draw_plan(sequence), None, num_top, num_drawable),)
     return outputs
+
+
+def with_history(output: OutputPlan, tokens: list[int]) -> OutputPlan:
+    """The same draw once all of the tokens before it are known."""
+    assert output.draw is not None
+    return replace(output, draw=replace(output.draw, history=tuple(tokens)))
 
 
 def draw_plan(sequence: Sequence) -> DrawPlan:

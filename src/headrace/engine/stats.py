@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from headrace.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,3 +41,15 @@ class EngineStats:
     def paging_waste(self) -> float:
         """The share of leased places that hold nothing, 0 to 1."""
         return 1.0 - self.num_filled_places / self.num_leased_places if self.num_leased_places else 0.0
+
+
+def fill_of(sequences: Iterable[Sequence], block_size: int) -> tuple[int, int]:
+    """Token places in the blocks that these sequences hold, and those with a token's K/V in them. A shared
+    block counts once."""
+    num_filled: dict[int, int] = {}
+    for sequence in sequences:
+        num_left = sequence.num_computed
+        for block_id in sequence.lease.block_ids:
+            num_filled[block_id] = max(num_filled.get(block_id, 0), min(max(num_left, 0), block_size))
+            num_left -= block_size
+    return len(num_filled) * block_size, sum(num_filled.values())

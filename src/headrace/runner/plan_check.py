@@ -14,6 +14,17 @@ def check_plan(plan: StepPlan, info: BackendInfo) -> None:
         _check_blocks(row, info)
         _check_outputs(row, info)
     _check_written_once(plan, info)
+    _check_copies(plan, info)
+
+
+def _check_copies(plan: StepPlan, info: BackendInfo) -> None:
+    """Copies are made before the rows, in any order: so none may read what another one writes."""
+    targets = [copy.target for copy in plan.copies]
+    for copy in plan.copies:
+        if not (0 <= copy.source < info.num_blocks and 0 <= copy.target < info.num_blocks):
+            raise ValueError(f"{copy} is outside blocks 0 .. {info.num_blocks - 1}")
+        if copy.source in targets or targets.count(copy.target) > 1:
+            raise ValueError(f"{copy} reads or writes what another copy of the step writes")
 
 
 def _fault(row: RowPlan, message: str) -> ValueError:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from draws import GREEDY
 from headrace.core.config import EngineConfig
-from headrace.core.events import Event, Finished, FinishReason, PromptScored, TokenEvent
+from headrace.core.events import Event, Finished, FinishReason, FirstToken, PromptScored, TokenEvent
 from headrace.core.plan import DrawPlan, OutputPlan, RowPlan, StepPlan, TokenResult
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine.admission import check_request, max_tokens_in, sequences_of
 from headrace.engine.result_check import check_result
+from headrace.engine.schedule import Schedule
 from headrace.engine.scheduler import Scheduler
-from headrace.kv.invariants import check_idle, check_pool
+from headrace.kv.invariants import check_idle, check_index, check_pool
 from headrace.runner.backends.fake import FakeBackend
 
 EOS = frozenset({3, 5})
@@ -30,6 +31,7 @@ class Answer:
     tokens: list[TokenResult] = field(default_factory=list)
     scores: tuple[TokenResult, ...] | None = None
     finished: Finished | None = None
+    first: FirstToken | None = field(default=None, compare=False)
 
     @property
     def ids(self) -> list[int]:
@@ -37,36 +39,79 @@ class Answer:
 
 
 class Driver:
-    def __init__(self, backend: FakeBackend, config: EngineConfig, eos_ids: frozenset[int] = EOS) -> None:
+    """Its clock ticks a second a step.
+
+    Args:
+        plans_ahead: as the engine does: the next step is planned while one runs, and that plan is used when
+            nothing came between.
+    """
+
+    def __init__(
+        self,
+        backend: FakeBackend,
+        config: EngineConfig,
+        eos_ids: frozenset[int] = EOS,
+        *,
+        plans_ahead: bool = True,
+    ) -> None:
         self.backend = backend
         self.config = config
         self.eos_ids = eos_ids
         self.scheduler = Scheduler(backend.info, config)
         self.answers: dict[tuple[str, int], Answer] = defaultdict(Answer)
         self.plans: list[StepPlan] = []
+        self.now_s = 0.0
+        self.num_ahead = 0  # steps whose plan was made ahead
+        self._plans_ahead = plans_ahead
+        self._ahead: Schedule | None = None
         self._next_id = itertools.count().__next__
 
     def add(self, request: GenerateRequest) -> None:
         check_request(request, self.backend.info)
         for sequence in sequences_of(
-            request, self.backend.info, self.eos_ids, self._next_id, self.scheduler.new_lease
+            request,
+            self.backend.info,
+            self.eos_ids,
+            self._next_id,
+            self.scheduler.new_lease,
+            now_s=self.now_s,
         ):
             self.scheduler.add(sequence)
+        self._ahead = None
 
     def abort(self, request_id: str) -> None:
-        self._hear(self.scheduler.drop(request_id))
-        self._check_sums()
+        self._hear(self.scheduler.drop(request_id, self.now_s))
+        self._ahead = None
+        self.check_sums()
 
-    def step(self) -> StepPlan:
-        plan = self.scheduler.plan()
-        assert self.scheduler.plan() == plan, "planning changes nothing"
-        assert plan.rows, "somebody can always go on"
+    def forget_prefixes(self) -> None:
+        self.scheduler.forget_prefixes()
+        self._ahead = None
+        self.check_sums()
+
+    def step(self, abort_meanwhile: str | None = None) -> StepPlan:
+        """`abort_meanwhile`: a request that is given up while the step runs."""
+        schedule, self._ahead = self._ahead, None
+        if schedule is None:
+            schedule = self.scheduler.plan()
+            assert self.scheduler.plan() == schedule, "planning changes nothing"
+        else:
+            self.num_ahead += 1
+        plan = schedule.step
+        assert plan.rows or plan.preempted, "somebody can always go on"
         assert plan.num_tokens <= self.config.max_num_batched_tokens
         assert len(plan.rows) <= self.config.max_num_seqs
+        self.scheduler.begin(schedule, self.now_s)
+        ahead = self.scheduler.plan() if self._plans_ahead else None
         result = self.backend.execute(plan)
         check_result(plan, result, self.backend.info.vocab_size)
-        self._hear(self.scheduler.commit(plan, result))
-        self._check_sums()
+        self.now_s += 1.0
+        if abort_meanwhile is not None:
+            self._hear(self.scheduler.drop(abort_meanwhile, self.now_s))
+        self._hear(self.scheduler.commit(schedule, result, self.now_s))
+        if ahead is not None and ahead.step.rows:
+            self._ahead = self.scheduler.filled(ahead)
+        self.check_sums()
         self.plans.append(plan)
         return plan
 
@@ -77,14 +122,15 @@ class Driver:
             assert max_steps, "no end in sight"
         check_idle(self.scheduler.pool)
 
-    def _check_sums(self) -> None:
+    def check_sums(self) -> None:
         sequences = list(self.scheduler.sequences())
         check_pool(self.scheduler.pool, [sequence.lease for sequence in sequences])
-        ids = [sequence.sequence_id for sequence in sequences]
-        assert ids == sorted(ids), "in order of arrival, those who run before those who wait"
-        for sequence in sequences:
+        check_index(self.scheduler.pool, self.scheduler.index)
+        for sequence in self.scheduler.running:
             num_places = len(sequence.lease.block_ids) * self.backend.info.block_size
             assert sequence.num_computed <= num_places < sequence.num_known + self.backend.info.block_size
+        for sequence in self.scheduler.waiting:
+            assert not sequence.lease.block_ids
 
     def _hear(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -94,14 +140,19 @@ class Driver:
                 assert not answer.tokens
                 answer.scores = event.tokens
                 continue
-            assert isinstance(event, TokenEvent | Finished)
+            assert isinstance(event, FirstToken | TokenEvent | Finished)
             answer = self.answers[event.request_id, event.index]
             assert answer.finished is None, "nothing after the last word"
-            if isinstance(event, TokenEvent):
+            if isinstance(event, FirstToken):
+                assert answer.first is None
+                assert not answer.tokens
+                answer.first = event
+            elif isinstance(event, TokenEvent):
                 answer.tokens += event.tokens
             else:
                 answer.finished = event
                 assert event.num_output == len(answer.tokens)
+                assert (answer.first is None) == (not answer.tokens)
 
 
 def plain_answer(

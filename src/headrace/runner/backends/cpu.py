@@ -105,6 +105,9 @@ class CpuBackend:
         self.kernels = kernels
         # (L, 2, num_blocks, G * K * S) f16; zero pages are only taken from the system when written.
         self._kv = np.zeros(info.num_blocks * kv_bytes_per_block(spec) // 2, dtype=np.uint16)
+        self._kv_halves = (
+            spec.num_kv_heads * spec.head_dim * BLOCK_SIZE
+        )  # of a layer's block
 
     @property
     def info(self) -> BackendInfo:
@@ -114,6 +117,9 @@ class CpuBackend:
         if self._program is None:
             raise RuntimeError("the backend is closed")
         check_plan(plan, self._info)
+        blocks = self._kv.reshape(-1, self._info.num_blocks, self._kv_halves)  # (2 L, num_blocks, G * K * S)
+        for copy in plan.copies:
+            blocks[:, copy.target] = blocks[:, copy.source]
         if not plan.rows:
             return StepResult(rows=(), native_s=0.0)
         arrays = flatten(plan)

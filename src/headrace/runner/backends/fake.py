@@ -69,6 +69,9 @@ class FakeBackend:
         check_plan(plan, self._info)
         if self._step_s:
             time.sleep(self._step_s)
+        blocks = self._values.reshape(self._info.num_blocks, self._info.block_size)
+        for copy in plan.copies:
+            blocks[copy.target] = blocks[copy.source]
         rows = tuple(RowResult(row.sequence_id, self._run_row(row)) for row in plan.rows)
         return StepResult(rows=rows, native_s=time.perf_counter() - begin_s)
 

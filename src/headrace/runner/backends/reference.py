@@ -79,6 +79,8 @@ class ReferenceBackend:
     def logits(self, plan: StepPlan) -> Floats:
         """(O, V) for every output of the plan in order, and the K/V of its tokens stored; nothing drawn."""
         check_plan(plan, self._info)
+        for copy in plan.copies:
+            self._kv[:, :, copy.target] = self._kv[:, :, copy.source]
         if not plan.rows:
             return np.empty((0, self._info.vocab_size), dtype=np.float32)
         return self._forward(EagerOps(pack(plan), self._kv), self._spec, self._weights)

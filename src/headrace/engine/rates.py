@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step costs on this machine, learned from the steps it has taken, and what follows for the next one's
+size. Numbers in, numbers out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+# Of the limit that a step is planned to take: times scatter.
+TARGET_SHARE = 0.85
+# A chunk below this would pay a step's fixed cost for next to nothing, and prompts must always go on.
+MIN_CHUNK = 16
+FIRST_CHUNK = 128  # while nothing has been measured
+FORGETTING = 0.97  # weight of a step beside the next one
+OUTLIER = 4.0  # a step that took more than so many times what was foreseen counts as so many
+DRIFT_SHARE = 0.2  # of a step in the running error
+SWEEPS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What of a step its time depends on."""
+
+    num_prompt_tokens: int  # of rows with several new tokens
+    num_decode_rows: int  # rows with one
+    attended: float  # sum over rows of new tokens times the tokens before them
+
+
+class StepCost:
+    """Seconds = fixed + a * prompt tokens + b * decode rows + c * attended, with no negative coefficient.
+
+    Least squares of the relative error over exponentially forgotten steps, the normal equations solved by
+    coordinate descent that stops at zero. A running error in front of it follows a machine that suddenly
+    slows down before the coefficients do.
+    """
+
+    def __init__(self) -> None:
+        self._gram = [[0.0] * 4 for _ in range(4)]
+        self._moment = [0.0] * 4
+        self._coefficients = [0.0] * 4
+        self._log_drift = 0.0
+        self._num_steps = 0
+
+    @property
+    def is_known(self) -> bool:
+        return self._num_steps > 0
+
+    def seconds(self, shape: StepShape) -> float:
+        """Of such a step; 0 while nothing is known."""
+        return self._fitted(shape) * self._drift
+
+    def learn(self, shape: StepShape, step_s: float) -> None:
+        """A step took so long."""
+        if step_s <= 0 or not math.isfinite(step_s):
+            return
+        foreseen_s = self._fitted(shape)
+        if self._num_steps >= 8 and foreseen_s > 0:
+            step_s = min(step_s, OUTLIER * foreseen_s)
+            error = math.log(step_s / foreseen_s)
+            self._log_drift += DRIFT_SHARE * (error - self._log_drift)
+        self._num_steps += 1
+        x, weight = _features(shape), step_s**-2
+        for i in range(4):
+            for j in range(4):
+                self._gram[i][j] = self._gram[i][j] * FORGETTING + weight * x[i] * x[j]
+            self._moment[i] = self._moment[i] * FORGETTING + weight * x[i] * step_s
+        self._solve()
+
+    def tokens_within(
+        self, limit_s: float, *, num_decode_rows: int, decode_context: int, prompt_context: int
+    ) -> int:
+        """How many prompt tokens, behind `prompt_context` others, fit into a step of `limit_s` beside so many
+        answers whose contexts sum to `decode_context`. At least MIN_CHUNK."""
+        if not self.is_known:
+            return FIRST_CHUNK
+        fixed, per_token, _, per_attended = self._coefficients
+        beside_s = self._fitted(StepShape(0, num_decode_rows, decode_context)) or fixed
+        left_s = limit_s * TARGET_SHARE / self._drift - beside_s
+        # n tokens attend to n * context + n * n / 2 others.
+        linear, square = per_token + per_attended * prompt_context, per_attended / 2
+        if left_s <= 0 or (linear <= 0 and square <= 0):
+            return MIN_CHUNK if left_s <= 0 else FIRST_CHUNK
+        if square * left_s < 1e-6 * linear * linear:
+            num_tokens = left_s / linear
+        else:
+            num_tokens = (math.sqrt(linear * linear + 4 * square * left_s) - linear) / (2 * square)
+        return max(MIN_CHUNK, int(min(num_tokens, 2**20)))
+
+    @property
+    def _drift(self) -> float:
+        """How much slower than fitted the last steps were; the fit itself follows a faster machine."""
+        return math.exp(max(self._log_drift, 0.0))
+
+    def _fitted(self, shape: StepShape) -> float:
+        return sum(c * x for c, x in zip(self._coefficients, _features(shape), strict=True))
+
+    def _solve(self) -> None:
+        c, gram, moment = self._coefficients, self._gram, self._moment
+        for _ in range(SWEEPS):
+            for i in (1, 2, 3, 0):  # what is not told apart yet counts for the tokens
+                if gram[i][i] <= 0:
+                    continue
+                rest = sum(gram[i][j] * c[j] for j in range(4) if j != i)
+                c[i] = max(0.0, (moment[i] - rest) / gram[i][i])
+
+
+def _features(shape: StepShape) -> tuple[float, float, float, float]:
+    return (1.0, float(shape.num_prompt_tokens), float(shape.num_decode_rows), shape.attended)
+
+
+class OutputLengths:
+    """How long answers are: a running mean over those that have ended."""
+
+    def __init__(self, mean: float = 128.0) -> None:
+        self._mean = mean
+        self._num = 0
+
+    @property
+    def mean(self) -> float:
+        return self._mean
+
+    def learn(self, num_output: int) -> None:
+        self._num += 1
+        self._mean += (num_output - self._mean) / min(self._num, 64)
