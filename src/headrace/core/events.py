@@ -42,6 +42,7 @@ class FirstToken:
     at_s: float  # when; WaitSplit.total_s after the arrival
     wait: WaitSplit
     num_cached: int  # prompt tokens whose K/V was found in the cache
+    started_s: float | None = None  # when it was first given a part of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,7 +304,14 @@ class Scheduler:
                 sequence.first_token_s = now_s
                 wait = sequence.clock.split(now_s)
                 events.append(
-                    FirstToken(sequence.request_id, sequence.index, now_s, wait, sequence.num_cached)
+                    FirstToken(
+                        sequence.request_id,
+                        sequence.index,
+                        now_s,
+                        wait,
+                        sequence.num_cached,
+                        sequence.started_s,
+                    )
                 )
             elif sequence.last_token_s is not None:
                 self._gaps.append(now_s - sequence.last_token_s)
