@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 
 from headrace.api.generation import Gain, Generation
 from headrace.core.events import Event
+from headrace.observe.answers import AnswerEnd
 
 
 class AsyncStream:
@@ -26,6 +27,17 @@ class AsyncStream:
             for event in await self._inbox.get_all():
                 for gain in self._generation.take(event):
                     yield gain
+
+    @property
+    def num_output(self) -> int:
+        return self._generation.num_output
+
+    @property
+    def num_cached(self) -> int:
+        return self._generation.num_cached
+
+    def end(self, choice: int) -> AnswerEnd | None:
+        return self._generation.end(choice)
 
     def close(self) -> None:
         self._generation.abort()

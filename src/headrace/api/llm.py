@@ -15,7 +15,7 @@ from headrace.api.answers import Answer
 from headrace.api.generation import Gain, Generation, choices_of, stream
 from headrace.api.outputs import RequestOutput, completion_output, prompt_logprobs_of
 from headrace.api.transcript import Delta
-from headrace.core.config import EngineConfig, ModelConfig
+from headrace.core.config import EngineConfig, ModelConfig, PolicyName
 from headrace.core.errors import RequestError
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine.build import LoadedModel, load_model
@@ -38,6 +38,9 @@ class LLM:
         chat_template: a Jinja file, or the template itself, in place of the model's own.
         max_num_seqs: answers computed at once; more wait their turn.
         max_num_batched_tokens: tokens one step computes at most.
+        max_itl_ms: prompts are cut so that no running answer waits longer for its next token.
+        enable_prefix_caching: keep K and V for prompts that begin alike.
+        scheduling_policy: "fcfs", "priority", "fair" or "deadline".
     """
 
     def __init__(
@@ -51,6 +54,9 @@ class LLM:
         chat_template: str | None = None,
         max_num_seqs: int = EngineConfig().max_num_seqs,
         max_num_batched_tokens: int = EngineConfig().max_num_batched_tokens,
+        max_itl_ms: float = EngineConfig().max_itl_ms,
+        enable_prefix_caching: bool = EngineConfig().enable_prefix_caching,
+        scheduling_policy: PolicyName = "fcfs",
     ) -> None:
         config = ModelConfig(
             backend=backend,  # type: ignore[arg-type]  # checked there
@@ -58,7 +64,13 @@ class LLM:
             max_model_len=max_model_len,
             kv_cache_bytes=kv_cache_bytes,
             chat_template=None if chat_template is None else read_template(chat_template),
-            engine=EngineConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens),
+            engine=EngineConfig(
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_itl_ms=max_itl_ms,
+                enable_prefix_caching=enable_prefix_caching,
+                scheduling_policy=scheduling_policy,
+            ),
         )
         self._model = load_model(model, config)
         # Without it a model that nobody closed would live on in its engine's thread.

@@ -24,7 +24,7 @@ class CompletionOutput:
     index: int
     text: str
     token_ids: list[int]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "abort"]
     stop_reason: str | int | None  # the stop string or stop token id that matched
     logprobs: list[dict[int, Logprob]] | None  # one entry a token, when asked for
     cumulative_logprob: float | None

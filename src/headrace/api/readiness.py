@@ -21,11 +21,16 @@ class Readiness:
     def set_draining(self) -> None:
         self._is_draining = True
 
+    def loaded(self) -> ServedModel:
+        """The model, whether or not it takes anything new."""
+        if self._model is None:
+            raise Unavailable("The model is still loading; try again in a moment", "model_loading")
+        return self._model
+
     def model(self) -> ServedModel:
         if self._is_draining:
             raise Unavailable("The server is shutting down and takes nothing new", "draining")
-        if self._model is None:
-            raise Unavailable("The model is still loading; try again in a moment", "model_loading")
-        if not self._model.engine.alive:
+        model = self.loaded()
+        if not model.engine.alive:
             raise Unavailable("The engine has died; the server must be restarted", "engine_dead")
-        return self._model
+        return model

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.core.errors import RequestError
 from headrace.engine.loop import Engine
+from headrace.observe.counts import AnswerCounts, StepCounts
 from headrace.text.chat_template import ChatTemplate
 from headrace.text.tokenizer import Tokenizer
 
@@ -20,6 +21,9 @@ class ServedModel:
     chat_template: ChatTemplate | None
     max_model_len: int  # tokens, prompt and output together
     vocab_size: int  # ids 0 .. vocab_size-1 may be sent
+    step_counts: StepCounts  # the engine's, which writes them
+    answer_counts: AnswerCounts = field(default_factory=AnswerCounts)
+    enable_prefix_caching: bool = True  # as the engine has it
 
     def check_name(self, name: str | None) -> None:
         """A request may leave the model out: there is only one."""

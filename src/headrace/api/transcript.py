@@ -17,7 +17,7 @@ from headrace.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    reason: Literal["stop", "length"]
+    reason: Literal["stop", "length", "abort"]
     stop: str | int | None  # the stop string or stop token id that matched; None for an end token
 
 
@@ -75,7 +75,7 @@ class Transcript:
         if self._assembler.stopped is not None:  # a match that was waiting for a longer one
             return self._delta(text, Finish("stop", self._assembler.stopped))
         if event.reason != "stop":
-            return self._delta(text, Finish("length", None))
+            return self._delta(text, Finish(event.reason, None))
         stop = self._last_token if self._last_token in self._stop_token_ids else None
         return self._delta(text, Finish("stop", stop))
 

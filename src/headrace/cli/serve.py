@@ -30,6 +30,9 @@ then:
 """
 
 
+MAX_NUM_QUEUED_REQS = 1024
+
+
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "serve",
@@ -78,12 +81,76 @@ def add_parser(subparsers: Any) -> None:
     model.add_argument("--threads", type=int, help="default: one for each physical core")
     model.add_argument("--max-model-len", metavar="N", type=int, help="tokens of prompt and answer together")
     model.add_argument("--kv-cache-memory-bytes", metavar="N", type=int, help="memory for K and V")
-    model.add_argument("--max-num-seqs", metavar="N", type=int, help="answers computed at once")
-    model.add_argument("--max-num-batched-tokens", metavar="N", type=int, help="tokens in one step")
     model.add_argument(
         "--backend", choices=("cpu", "reference"), default="cpu", help="reference: plain numpy, slow"
     )
+    _add_scheduling(parser.add_argument_group("who is served when"))
+    _add_reports(parser.add_argument_group("what is told"))
     parser.set_defaults(run=run)
+
+
+def _add_scheduling(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--max-num-seqs", metavar="N", type=int, help="answers computed at once")
+    group.add_argument("--max-num-batched-tokens", metavar="N", type=int, help="tokens in one step")
+    group.add_argument(
+        "--max-itl-ms",
+        metavar="MS",
+        type=float,
+        help="prompts are cut so that no running answer waits longer for its next token",
+    )
+    group.add_argument(
+        "--max-num-queued-reqs",
+        metavar="N",
+        type=int,
+        default=MAX_NUM_QUEUED_REQS,
+        help="answers that may wait; further requests get 429 (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-num-queued-tokens",
+        metavar="N",
+        type=int,
+        help="prompt tokens that may wait; further requests get 429 (default: no limit)",
+    )
+    group.add_argument(
+        "--scheduling-policy",
+        choices=("fcfs", "priority", "fair", "deadline"),
+        help="who goes first: who came first, the lower `priority`, the tenant that had least for its "
+        "weight, the earliest TTFT target (default: fcfs)",
+    )
+    group.add_argument(
+        "--tenant-weight",
+        metavar="TENANT=W",
+        action="append",
+        type=_tenant_weight,
+        default=[],
+        help="for fair: a tenant's share, 1 if not given. TENANT is an API key, or without keys what "
+        "X-Tenant-ID says; give it again for a further one",
+    )
+    group.add_argument(
+        "--enable-prefix-caching",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep K and V for prompts that begin alike (default: on)",
+    )
+    group.add_argument(
+        "--enable-chunked-prefill",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="always on: prompts are computed in parts",
+    )
+
+
+def _add_reports(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--metrics-compat",
+        choices=("vllm",),
+        help="also give the numbers at /metrics under that server's names",
+    )
+    group.add_argument(
+        "--enable-per-request-metrics",
+        action="store_true",
+        help="vLLM's `metrics` object in every answer",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,7 +169,12 @@ def run(args: argparse.Namespace) -> int:
 
     options = ServerOptions(
         drain_timeout_s=args.drain_timeout,
-        app=AppOptions(api_keys=tuple(args.api_key), allowed_origins=tuple(args.allowed_origins)),
+        app=AppOptions(
+            api_keys=tuple(args.api_key),
+            allowed_origins=tuple(args.allowed_origins),
+            has_vllm_metrics=args.metrics_compat == "vllm",
+            reports_metrics=args.enable_per_request_metrics,
+        ),
     )
     server = Server(options, listener, lambda: _load(args, config), on_ready)
     return server.run()
@@ -112,10 +184,12 @@ def _load(args: argparse.Namespace, config: ModelConfig) -> ServedModel:
     from headrace.api.served_model import ServedModel
     from headrace.engine.admission import max_tokens_in
     from headrace.engine.build import load_model
+    from headrace.observe.counts import StepCounts
     from headrace.weights.catalogue import pull
 
     pull(args.model)  # nothing to do when it is here
-    loaded = load_model(args.model, config)
+    step_counts = StepCounts()
+    loaded = load_model(args.model, config, on_step=step_counts.on_step)
     names = args.served_model_name or dict.fromkeys((loaded.name, args.model))
     return ServedModel(
         names=tuple(names),
@@ -125,16 +199,24 @@ def _load(args: argparse.Namespace, config: ModelConfig) -> ServedModel:
         chat_template=loaded.chat_template,
         max_model_len=max_tokens_in(loaded.info),
         vocab_size=loaded.info.vocab_size,
+        step_counts=step_counts,
+        enable_prefix_caching=config.engine.enable_prefix_caching,
     )
 
 
 def _config(args: argparse.Namespace) -> ModelConfig:
     from headrace.core.config import EngineConfig, ModelConfig
+    from headrace.core.errors import ConfigError
     from headrace.text.chat_template import read_template
 
+    if not args.enable_chunked_prefill:
+        raise ConfigError(
+            "--no-enable-chunked-prefill: prompts are always computed in parts here, so that running answers "
+            "go on meanwhile. Leave the flag out; --max-itl-ms sets how long those may wait"
+        )
     engine = {
         name: value
-        for name in ("max_num_seqs", "max_num_batched_tokens")
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_itl_ms", "scheduling_policy")
         if (value := getattr(args, name)) is not None
     }
     return ModelConfig(
@@ -143,14 +225,49 @@ def _config(args: argparse.Namespace) -> ModelConfig:
         max_model_len=args.max_model_len,
         kv_cache_bytes=args.kv_cache_memory_bytes,
         chat_template=None if args.chat_template is None else read_template(args.chat_template),
-        engine=EngineConfig(**engine),
+        engine=EngineConfig(
+            **engine,
+            max_num_queued_reqs=args.max_num_queued_reqs,
+            max_num_queued_tokens=args.max_num_queued_tokens,
+            tenant_weights=_tenants(args),
+            enable_prefix_caching=args.enable_prefix_caching,
+        ),
     )
+
+
+def _tenants(args: argparse.Namespace) -> tuple[tuple[str, float], ...]:
+    """The weights by the names that requests' tenants have in the engine."""
+    from headrace.api.http.origin import digest_of_key
+    from headrace.core.errors import ConfigError
+
+    weights: dict[str, float] = {}
+    for place, (tenant, weight) in enumerate(args.tenant_weight, start=1):
+        if args.api_key and tenant not in args.api_key:
+            raise ConfigError(
+                f"--tenant-weight number {place} names none of the API keys; with --api-key, tenants are keys"
+            )
+        weights[digest_of_key(tenant) if args.api_key else tenant] = weight
+    if weights and args.scheduling_policy != "fair":
+        raise ConfigError("--tenant-weight is for --scheduling-policy fair only")
+    return tuple(weights.items())
 
 
 def _filled(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it is empty")  # an unset variable; an empty key would fit anyone
     return text
+
+
+def _tenant_weight(text: str) -> tuple[str, float]:
+    """TENANT itself may hold "="."""
+    tenant, _, number = text.rpartition("=")
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = -1.0
+    if not tenant or not 0 < weight < float("inf"):
+        raise argparse.ArgumentTypeError("it must be TENANT=W with a positive number W")
+    return tenant, weight
 
 
 def _origins(text: str) -> list[str]:

@@ -17,6 +17,7 @@ from headrace.core.config import ModelConfig
 from headrace.core.resolve import BLOCK_SIZE, ModelShape, ResolvedConfig, resolve
 
 if TYPE_CHECKING:
+    from headrace.core.events import StepSink
     from headrace.core.plan import Backend, BackendInfo
     from headrace.engine.loop import Engine
     from headrace.models.spec import ModelSpec
@@ -47,7 +48,9 @@ class LoadedModel:
     engine: Engine  # started
 
 
-def load_model(source: str, config: ModelConfig | None = None) -> LoadedModel:
+def load_model(
+    source: str, config: ModelConfig | None = None, *, on_step: StepSink | None = None
+) -> LoadedModel:
     """Open a model that is on this machine (a catalogue name, hf:..., a path), and start an engine on it.
 
     Tokenizer and template are read while the backend packs the weights, which holds no GIL."""
@@ -65,7 +68,7 @@ def load_model(source: str, config: ModelConfig | None = None) -> LoadedModel:
         text = _Background(lambda: _load_text(checkpoint, config.chat_template))
         backend = _load_backend(checkpoint, config, resolved)
         tokenizer, chat_template = text.result()
-    engine = Engine(backend, config.engine, tokenizer.eos_ids, tokenizer.vocab_size)
+    engine = Engine(backend, config.engine, tokenizer.eos_ids, tokenizer.vocab_size, on_step=on_step)
     engine.start()
     return LoadedModel(
         name=name_of(source),

@@ -19,6 +19,7 @@ from headrace.core.config import EngineConfig
 from headrace.core.plan import Backend
 from headrace.engine.admission import max_tokens_in
 from headrace.engine.loop import Engine
+from headrace.observe.counts import StepCounts
 from headrace.text.chat_template import ChatTemplate
 from headrace.text.tokenizer import Tokenizer
 from unit.api.byte_tokenizer import TEMPLATE
@@ -32,7 +33,9 @@ def serve_backend(
     config: EngineConfig | None = None,
 ) -> ServedModel:
     """A model around a backend, its engine started."""
-    engine = Engine(backend, config or EngineConfig(), tokenizer.eos_ids, tokenizer.vocab_size)
+    config = config or EngineConfig()
+    counts = StepCounts()
+    engine = Engine(backend, config, tokenizer.eos_ids, tokenizer.vocab_size, on_step=counts.on_step)
     engine.start()
     return ServedModel(
         names=("tiny", "also-tiny"),
@@ -42,6 +45,8 @@ def serve_backend(
         chat_template=None if template is None else ChatTemplate(template, tokenizer),
         max_model_len=max_tokens_in(engine.info),
         vocab_size=engine.info.vocab_size,
+        step_counts=counts,
+        enable_prefix_caching=config.enable_prefix_caching,
     )
 
 

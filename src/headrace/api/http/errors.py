@@ -4,14 +4,15 @@ agrees with it."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+import math
+from typing import NotRequired, TypedDict
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from headrace.core.errors import EngineStopped, HeadraceError, RequestError
+from headrace.core.errors import EngineStopped, HeadraceError, Overloaded, RequestError
 
 RETRY_AFTER_S = 1
 CLIENT_LEFT = 499  # nobody sees it but a log
@@ -22,6 +23,9 @@ class ErrorObject(TypedDict):
     type: str
     param: str | None
     code: str | None
+    # Of a 429.
+    predicted_ttft_ms: NotRequired[float | None]
+    retry_after_ms: NotRequired[float]
 
 
 class Unavailable(RequestError):
@@ -33,6 +37,8 @@ class Unavailable(RequestError):
 
 def error_object(error: Exception) -> tuple[int, ErrorObject]:
     """The status and the `error` object for an exception. What is not ours is not shown."""
+    if isinstance(error, Overloaded):
+        return error.status, _overloaded(error)
     if isinstance(error, RequestError):
         return error.status, _object(error.status, str(error), error.param, error.code)
     if isinstance(error, EngineStopped):
@@ -44,8 +50,28 @@ def error_object(error: Exception) -> tuple[int, ErrorObject]:
 
 def error_response(error: Exception) -> JSONResponse:
     status, body = error_object(error)
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None
-    return JSONResponse({"error": body}, status, headers)
+    return JSONResponse({"error": body}, status, _headers(error, status))
+
+
+def _headers(error: Exception, status: int) -> dict[str, str]:
+    if isinstance(error, Overloaded):
+        headers = {"Retry-After": str(max(math.ceil(error.retry_after_s), 1))}
+        if error.predicted_ttft_s is not None:
+            headers["X-Predicted-TTFT-Ms"] = f"{error.predicted_ttft_s * 1000:.0f}"
+        return headers
+    return {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+
+
+def _overloaded(error: Overloaded) -> ErrorObject:
+    predicted_s = error.predicted_ttft_s
+    return {
+        "message": str(error),
+        "type": "rate_limit_error",
+        "param": error.param,
+        "code": error.code,
+        "predicted_ttft_ms": None if predicted_s is None else predicted_s * 1000,
+        "retry_after_ms": error.retry_after_s * 1000,
+    }
 
 
 def add_error_routes(app: FastAPI) -> None:

@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.api.http.errors import error_response
+from headrace.api.http.origin import bearer_key
 from headrace.core.errors import RequestError
 
 OPEN_PATHS = frozenset({"/health", "/ping"})  # probes carry no keys
@@ -38,8 +39,6 @@ class KeyCheck:
         await self._app(scope, receive, send)
 
     def _fits(self, headers: Headers) -> bool:
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        fits = [hmac.compare_digest(key, given.strip().encode()) for key in self._keys]
+        given = bearer_key(headers).encode()
+        fits = [hmac.compare_digest(key, given) for key in self._keys]
         return any(fits)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from headrace.api.answers import Answer
-from headrace.api.generation import Gain, PromptScores
+from headrace.api.async_stream import AsyncStream
+from headrace.api.generation import PromptScores
 from headrace.api.http.event_stream import Chunk
 from headrace.api.openai.call import Call
 from headrace.api.openai.chat_fields import ChatFields
@@ -16,9 +17,9 @@ from headrace.api.transcript import Delta
 
 
 def chat_answer(call: Call, fields: ChatFields, answers: Sequence[Answer]) -> Chunk:
-    body = call.head("chat.completion")
-    body["choices"] = [_choice(call, fields, i, answer) for i, answer in enumerate(answers)]
-    body["usage"] = call.usage(sum(answer.num_output for answer in answers))
+    body: dict[str, object] = {
+        "choices": [_choice(call, fields, i, answer) for i, answer in enumerate(answers)]
+    }
     if fields.return_token_ids:
         body["prompt_token_ids"] = call.prompts[0].ids
     if fields.prompt_logprobs is not None:
@@ -40,12 +41,8 @@ def _choice(call: Call, fields: ChatFields, index: int, answer: Answer) -> Chunk
     return choice
 
 
-async def chat_chunks(
-    call: Call, fields: ChatFields, gains: AsyncIterable[Gain]
-) -> AsyncIterator[Sequence[Chunk]]:
-    """Each choice: a chunk with the role, chunks with text, the last of which has the finish reason.
-    Then, when asked for, the usage in a chunk of its own."""
-    num_output = [0] * call.n
+async def chat_chunks(call: Call, fields: ChatFields, gains: AsyncStream) -> AsyncIterator[Sequence[Chunk]]:
+    """Each choice: a chunk with the role, chunks with text, the last of which has the finish reason."""
     started: set[int] = set()
     async for gain in gains:
         if isinstance(gain, PromptScores):
@@ -56,15 +53,12 @@ async def chat_chunks(
             chunks.append(_chunk(call, _role_choice(gain.choice)))
             if fields.return_token_ids:
                 chunks[0]["prompt_token_ids"] = call.prompts[0].ids
-        num_output[gain.choice] = gain.num_output
         chunks.append(_chunk(call, _delta_choice(call, fields, gain)))
         if fields.includes_usage:
-            usage = call.usage(sum(num_output)) if fields.includes_running_usage else None
+            usage = call.usage(gains) if fields.includes_running_usage else None
             for chunk in chunks:
                 chunk["usage"] = usage
         yield chunks
-    if fields.includes_usage:
-        yield [{**call.head("chat.completion.chunk"), "choices": [], "usage": call.usage(sum(num_output))}]
 
 
 def _chunk(call: Call, choice: Chunk) -> dict[str, object]:

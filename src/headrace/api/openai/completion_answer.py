@@ -4,10 +4,11 @@ a choice's text begins with its prompt."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from headrace.api.answers import Answer
-from headrace.api.generation import Gain, PromptScores
+from headrace.api.async_stream import AsyncStream
+from headrace.api.generation import PromptScores
 from headrace.api.http.event_stream import Chunk
 from headrace.api.openai.call import Call
 from headrace.api.openai.completion_fields import CompletionFields
@@ -50,7 +51,10 @@ class _Shapes:
     def echo_logprobs(self, choice: int, scores: Sequence[TokenResult]) -> CompletionLogprobs | None:
         if self.fields.logprobs is None or not self.fields.echo:
             return None
-        return echo_logprobs(self.call.model.tokenizer, self.echo(choice).pieces, scores)
+        pieces = self.echo(choice).pieces
+        if len(scores) < len(pieces) - 1:
+            return None  # cancelled before the prompt was scored
+        return echo_logprobs(self.call.model.tokenizer, pieces, scores)
 
     def choice(
         self, index: int, text: str, logprobs: CompletionLogprobs | None, finish: Finish | None
@@ -67,13 +71,11 @@ class _Shapes:
 def completion_answer(call: Call, fields: CompletionFields, answers: Sequence[Answer]) -> Chunk:
     shapes = _Shapes(call, fields)
     first_of = [answers[i - i % call.n] for i in range(len(answers))]  # has the prompt's scores
-    body = call.head("text_completion")
-    body["choices"] = [
+    choices = [
         _whole(shapes, i, answer, first.prompt_scores or ())
         for i, (answer, first) in enumerate(zip(answers, first_of, strict=True))
     ]
-    body["usage"] = call.usage(sum(answer.num_output for answer in answers))
-    return body
+    return {"choices": choices}
 
 
 def _whole(shapes: _Shapes, index: int, answer: Answer, scores: Sequence[TokenResult]) -> Chunk:
@@ -90,12 +92,11 @@ def _whole(shapes: _Shapes, index: int, answer: Answer, scores: Sequence[TokenRe
 
 
 async def completion_chunks(
-    call: Call, fields: CompletionFields, gains: AsyncIterable[Gain]
+    call: Call, fields: CompletionFields, gains: AsyncStream
 ) -> AsyncIterator[Sequence[Chunk]]:
     """Each choice: the prompt, when echoed, then chunks with text, the last of which has the finish
-    reason. Then, when asked for, the usage in a chunk of its own."""
+    reason."""
     shapes = _Shapes(call, fields)
-    num_output = [0] * (len(call.prompts) * call.n)
     scores: dict[int, Sequence[TokenResult]] = {}
     started: set[int] = set()
     waiting: list[Delta] = []  # of choices whose prompt is scored by another one
@@ -103,6 +104,9 @@ async def completion_chunks(
         if isinstance(gain, PromptScores):
             scores[gain.choice] = gain.tokens
             ready, waiting = waiting, []
+        elif gain.finish is not None and gain.finish.reason == "abort":
+            scores.setdefault(gain.choice - gain.choice % call.n, ())  # they will not come
+            ready, waiting = [*waiting, gain], []
         else:
             ready = [gain]
         chunks: list[dict[str, object]] = []
@@ -114,16 +118,13 @@ async def completion_chunks(
             if delta.choice not in started:
                 started.add(delta.choice)
                 chunks += _openers(shapes, delta.choice, scores.get(first, ()))
-            num_output[delta.choice] = delta.num_output
             chunks.append(_chunk(call, _part(shapes, delta)))
         if fields.includes_usage:
-            usage = call.usage(sum(num_output)) if fields.includes_running_usage else None
+            usage = call.usage(gains) if fields.includes_running_usage else None
             for chunk in chunks:
                 chunk["usage"] = usage
         if chunks:
             yield chunks
-    if fields.includes_usage:
-        yield [{**call.head("text_completion"), "choices": [], "usage": call.usage(sum(num_output))}]
 
 
 def _openers(shapes: _Shapes, index: int, scores: Sequence[TokenResult]) -> list[dict[str, object]]:

@@ -64,6 +64,11 @@ class AnswerFields(Fields):
     prompt_logprobs: TopCount | None = None
     return_token_ids: bool | None = None
     request_id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    priority: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)] | None = None  # lower goes first
+    slo_ttft_ms: Annotated[float, Field(gt=0)] | None = None  # refuse when the first token would be later
+    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    deterministic: bool | None = None  # the same tokens in any company, or a refusal
+    return_timings: bool | None = None
 
     def check_together(self) -> None:
         if self.stream_options is not None and not self.stream:

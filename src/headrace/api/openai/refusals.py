@@ -40,7 +40,6 @@ _OFF: Mapping[str, tuple[object, ...]] = {
     "bad_words": ([],),
     "documents": ([],),
     "include_reasoning": (True,),
-    "priority": (0,),
     "return_tokens_as_token_ids": (False,),
     "vllm_xargs": ({},),
     "mm_processor_kwargs": ({},),
@@ -58,7 +57,7 @@ _OFF: Mapping[str, tuple[object, ...]] = {
 # Known to clients of other servers; nothing but null is let through.
 # fmt: off
 _KNOWN = frozenset({
-    "allowed_token_ids", "audio", "cache_salt", "chat_template", "custom_logit_processor", "ebnf",
+    "allowed_token_ids", "audio", "chat_template", "custom_logit_processor", "ebnf",
     "grammar", "guided_choice", "guided_decoding_backend", "guided_grammar", "guided_json",
     "guided_regex", "guided_whitespace_pattern", "image_url", "json_schema", "kv_transfer_params",
     "logprob_token_ids", "lora", "lora_path", "lora_request", "moderation", "prediction",

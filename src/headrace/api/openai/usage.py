@@ -17,10 +17,10 @@ class Usage(TypedDict):
     prompt_tokens_details: PromptDetails
 
 
-def usage_of(num_prompt: int, num_output: int) -> Usage:
+def usage_of(num_prompt: int, num_output: int, num_cached: int) -> Usage:
     return {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_output,
         "total_tokens": num_prompt + num_output,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": num_cached},
     }
