@@ -23,7 +23,7 @@ def piece_bytes(text: str) -> bytes:
     return bytes([int(text[3:5], 16)]) if text.startswith("<0x") else text.encode()
 
 
-def byte_tokenizer(*, adds_bos: bool = False) -> Tokenizer:
+def byte_tokenizer(*, adds_bos: bool = False, encoder: ByteEncoder | None = None) -> Tokenizer:
     vocabulary = Vocabulary(
         texts=TEXTS,
         control={"<bos>": BOS, "<|end|>": END},
@@ -32,7 +32,7 @@ def byte_tokenizer(*, adds_bos: bool = False) -> Tokenizer:
         eos_ids=frozenset({END}),
         adds_bos=adds_bos,
     )
-    return Tokenizer(vocabulary, ByteEncoder(), piece_bytes)
+    return Tokenizer(vocabulary, encoder or ByteEncoder(), piece_bytes)
 
 
 def piece(text: str) -> int:
