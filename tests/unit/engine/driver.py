@@ -15,6 +15,7 @@ from headrace.core.events import Event, Finished, FinishReason, FirstToken, Prom
 from headrace.core.plan import DrawPlan, OutputPlan, RowPlan, StepPlan, TokenResult
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine.admission import check_request, max_tokens_in, sequences_of
+from headrace.engine.rates import StepCost
 from headrace.engine.result_check import check_result
 from headrace.engine.schedule import Schedule
 from headrace.engine.scheduler import Scheduler
@@ -38,6 +39,15 @@ class Answer:
         return [token.token for token in self.tokens]
 
 
+class FreeOfCost(StepCost):
+    """Steps are as large as the configuration allows."""
+
+    def tokens_within(
+        self, limit_s: float, *, num_decode_rows: int, decode_context: int, prompt_context: int
+    ) -> int:
+        return 2**20
+
+
 class Driver:
     """Its clock ticks a second a step.
 
@@ -57,7 +67,7 @@ class Driver:
         self.backend = backend
         self.config = config
         self.eos_ids = eos_ids
-        self.scheduler = Scheduler(backend.info, config)
+        self.scheduler = Scheduler(backend.info, config, FreeOfCost())
         self.answers: dict[tuple[str, int], Answer] = defaultdict(Answer)
         self.plans: list[StepPlan] = []
         self.now_s = 0.0
@@ -94,7 +104,8 @@ class Driver:
         schedule, self._ahead = self._ahead, None
         if schedule is None:
             schedule = self.scheduler.plan()
-            assert self.scheduler.plan() == schedule, "planning changes nothing"
+            if len(self.plans) % 8 == 0:
+                assert self.scheduler.plan() == schedule, "planning changes nothing"
         else:
             self.num_ahead += 1
         plan = schedule.step
@@ -123,9 +134,12 @@ class Driver:
         check_idle(self.scheduler.pool)
 
     def check_sums(self) -> None:
-        sequences = list(self.scheduler.sequences())
-        check_pool(self.scheduler.pool, [sequence.lease for sequence in sequences])
-        check_index(self.scheduler.pool, self.scheduler.index)
+        """Not after every step: a sum that is wrong stays wrong."""
+        if len(self.plans) % 4:
+            return
+        check_pool(self.scheduler.pool, [sequence.lease for sequence in self.scheduler.sequences()])
+        if len(self.plans) % 8 == 0:
+            check_index(self.scheduler.pool, self.scheduler.index)
         for sequence in self.scheduler.running:
             num_places = len(sequence.lease.block_ids) * self.backend.info.block_size
             assert sequence.num_computed <= num_places < sequence.num_known + self.backend.info.block_size

@@ -189,9 +189,10 @@ def test_a_long_prompt_does_not_hold_up_running_answers() -> None:
     backend = FakeBackend(max_model_len=200, num_blocks=100)
     driver = Driver(backend, EngineConfig(max_num_seqs=4, max_num_batched_tokens=16))
     answer = SamplingParams(max_tokens=40, ignore_eos=True, seed=1)
-    driver.add(GenerateRequest(request_id="short", prompt_ids=(1, 2), params=answer, n=2))
+    for i in range(2):
+        driver.add(GenerateRequest(request_id=f"short{i}", prompt_ids=(50 + i, 2), params=answer))
     driver.step()
-    driver.add(GenerateRequest(request_id="long", prompt_ids=(1,) * 140, params=answer))
+    driver.add(GenerateRequest(request_id="long", prompt_ids=(9,) * 140, params=answer))
     for _ in range(10):
         plan = driver.step()
         assert [row.num_new for row in plan.rows] == [1, 1, 14]
