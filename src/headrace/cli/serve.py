@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli.log import log_to_stderr
 
     log_to_stderr()
-    config = _config(args)
+    config = config_of(args)
     begin_s = time.perf_counter()
     listener = listen(args.host, args.port)
 
@@ -204,7 +204,8 @@ def _load(args: argparse.Namespace, config: ModelConfig) -> ServedModel:
     )
 
 
-def _config(args: argparse.Namespace) -> ModelConfig:
+def config_of(args: argparse.Namespace) -> ModelConfig:
+    """Raises ConfigError."""
     from headrace.core.config import EngineConfig, ModelConfig
     from headrace.core.errors import ConfigError
     from headrace.text.chat_template import read_template
