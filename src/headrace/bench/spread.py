@@ -12,12 +12,15 @@ import numpy as np
 @dataclass(frozen=True, slots=True)
 class Spread:
     p50: float
+    p90: float
     p99: float
+    mean: float
     low: float
     high: float
     count: int
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    p50, p99 = np.percentile(values, (50, 99))
-    return Spread(float(p50), float(p99), min(values), max(values), len(values))
+    p50, p90, p99 = np.percentile(values, (50, 90, 99))
+    mean = float(np.mean(values))
+    return Spread(float(p50), float(p90), float(p99), mean, min(values), max(values), len(values))

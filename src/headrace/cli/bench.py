@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`headrace bench`: how fast a model runs on this machine. So far the latency of one request at a time."""
+"""`headrace bench`: how fast a model runs on this machine, how a server does under load. Here is the latency
+of one request at a time; other kinds have files of their own."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from typing import TYPE_CHECKING, Any
+
+from headrace.cli import bench_serve
 
 if TYPE_CHECKING:
     from headrace.bench.latency_report import LatencyReport
@@ -15,6 +18,7 @@ examples:
   headrace bench latency smollm2
   headrace bench latency ./model.gguf --prompt-tokens 512 --output-tokens 64 --json result.json
   headrace bench latency gemma3-270m --threads 2 --repetitions 10
+  headrace bench serve http://127.0.0.1:8000 --workload shared
 """
 NUM_LAUNCHES = 3
 BANDWIDTH_BYTES = 512 * 2**20  # more than any cache holds
@@ -25,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "bench",
         help="measure speed",
-        description="Measure how fast a model runs on this machine.",
+        description="Measure how fast a model runs on this machine, or how a server does under load.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -45,6 +49,7 @@ def add_parser(subparsers: Any) -> None:
     latency.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: one a core)")
     latency.add_argument("--json", metavar="FILE", help="also write the result there, `-` for stdout")
     latency.set_defaults(run=run_latency)
+    bench_serve.add_parser(kinds)
 
 
 def run_latency(args: argparse.Namespace) -> int:

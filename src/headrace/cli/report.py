@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How measuring commands hand their results on: as JSON in a file or on stdout."""
+"""How measuring commands hand their results on: as JSON in a file or on stdout, as a page in a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ def write_json(target: str, values: Mapping[str, object]) -> None:
     if target == "-":
         print(text)
         return
+    write_text(target, text + "\n")
+
+
+def write_text(path: str, text: str) -> None:
     try:
-        Path(target).write_text(text + "\n", encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise HeadraceError(f"cannot write {target}: {error}") from error
+        raise HeadraceError(f"cannot write {path}: {error}") from error
