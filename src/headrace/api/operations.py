@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,9 +35,9 @@ def operation_routes(service: Service) -> APIRouter:
 
     @routes.get("/metrics")
     async def metrics() -> Response:
-        """As long as there is a model, whatever it is at."""
+        """As long as there is a model, whatever it is at. Written beside the event loop: it takes some ms."""
         page = _page(service.readiness.loaded(), service)
-        return Response(page.text(), media_type=CONTENT_TYPE)
+        return Response(await asyncio.to_thread(page.text), media_type=CONTENT_TYPE)
 
     @routes.get("/load")
     async def load() -> Response:
