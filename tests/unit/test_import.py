@@ -27,6 +27,7 @@ WEB = {
     "uvicorn",
     "httpx",
     "huggingface_hub",
+    "prometheus_client",
     "tqdm",
     "transformers",
     "torch",

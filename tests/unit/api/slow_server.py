@@ -17,8 +17,8 @@ from unit.api.reciting_backend import RecitingBackend
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
-# Steps of 10 ms that compute at most 16 tokens: a prompt of 800 takes half a second.
-STEP_S = 0.01
+# Steps of 30 ms that compute at most 16 tokens: a prompt of 800 takes one and a half seconds.
+STEP_S = 0.03
 CHUNK = 16
 LONG_PROMPT = "p" * 800
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -108,8 +107,8 @@ def test_cancelled_stream_tells_its_usage_and_ends(server: LiveServer, pool: Thr
         "stream_options": {"include_usage": True},
     }
     answer = send(pool, server, CHAT, body, **{"X-Request-Id": "s"})
-    wait_until(lambda: stats_of(server).num_running == 2)
-    time.sleep(0.1)
+    num_drawn = stats_of(server).num_output_tokens
+    wait_until(lambda: stats_of(server).num_output_tokens > num_drawn + 5)
     check_cancelled(cancel(server, "s"), "s")
     chunks = parse_events(answer.result().content)  # asserts [DONE]
     for index in (0, 1):
@@ -279,7 +278,7 @@ def test_client_that_leaves_mid_prompt(server: LiveServer, stream: bool) -> None
             assert response.status_code == 200
             wait_until(lambda: stats_of(server).num_computed_tokens > begin + CHUNK)
     else:
-        leave(server, body, 0.15)
+        leave(server, body, 0.3)
     check_idle(server)
     assert CHUNK < stats_of(server).num_computed_tokens - begin < 800
     assert stats_of(server).num_free_blocks == stats_of(server).num_blocks

@@ -124,19 +124,19 @@ def test_ten_requests(server: LiveServer) -> None:
 def test_every_way_an_answer_may_end(server: LiveServer) -> None:
     post(server, prompt="a", max_tokens=2, n=2)
     post(server, prompt="a", stop="l")
-    post(server, prompt="abc", max_tokens=0, echo=True)
+    post(server, prompt="abc", max_tokens=0, echo=True, n=2)
     post(server, prompt="a")
     samples = scrape(server)
     counted = {
         reason: value(samples, "headrace:answers_total", finish_reason=reason)
         for reason in ("stop", "length", "abort", "error")
     }
-    assert counted == {"stop": 2, "length": 3, "abort": 0, "error": 0}
+    assert counted == {"stop": 2, "length": 4, "abort": 0, "error": 0}
     assert value(samples, "headrace:prompt_tokens_total") == 1 + 1 + 3 + 1, "n answers, one prompt"
-    assert value(samples, "headrace:answer_prompt_tokens_count") == 5
+    assert value(samples, "headrace:answer_prompt_tokens_count") == 6
     assert value(samples, "vllm:request_params_n_count") == 4
-    assert value(samples, "vllm:request_params_n_sum") == 5
-    assert value(samples, "vllm:request_params_max_tokens_count") == 3
+    assert value(samples, "vllm:request_params_n_sum") == 6
+    assert value(samples, "vllm:request_params_max_tokens_count") == 4
 
 
 def test_answers_that_break() -> None:

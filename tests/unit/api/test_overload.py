@@ -84,6 +84,15 @@ def test_full_queue(full: LiveServer, encoder: _CountingEncoder, path: str, stre
     assert full.http.get("/health").status_code == 200
 
 
+def test_long_bodies_are_not_read(full: LiveServer) -> None:
+    """The connection goes on with the next request all the same."""
+    headers = {"Content-Type": "application/json"}
+    with httpx.Client(base_url=full.url, timeout=20) as client:
+        for _ in range(3):
+            check_429(client.post(TEXT, content=b"x" * 2**22, headers=headers), "queue_full")
+            assert client.get("/health").status_code == 200
+
+
 def test_room_for_all_or_none(server: LiveServer, encoder: _CountingEncoder) -> None:
     """Of what is more than there is room for nothing is taken, and nothing tokenised."""
     with ThreadPoolExecutor() as pool:
