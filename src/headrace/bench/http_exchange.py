@@ -117,6 +117,7 @@ class _Connection(asyncio.Protocol):
             self._reply.end_s = self._now_s
             self._reply.error = error
             self._reply.heard.set()
+            self._reply = None  # what the connection does from here on is not this reply's
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 

@@ -9,6 +9,8 @@ from headrace.bench.long_prompt import LongPrompt
 from headrace.bench.serve_report import ServeReport
 from headrace.bench.spread import Spread
 
+UNLIKE = ("idle", "unique", "long-prompt")  # workloads whose prompts have nothing in common
+FEW_HITS = 0.05
 COLUMNS = ("p50", "p90", "p99", "mean", "max")
 
 
@@ -64,6 +66,8 @@ def _rates(report: ServeReport) -> Iterator[str]:
     if report.prefix_hit_rate is not None:
         share = f"{100 * report.prefix_hit_rate:.1f} %"
         yield f"prefix hit rate    {share:>10}   by {report.prefix_hit_source}"
+        if report.facts.workload in UNLIKE and report.prefix_hit_rate > FEW_HITS:
+            yield "                   it has seen these prompts before: for a cold run give another --seed"
     if report.slo_attainment is not None and report.goodput_per_s is not None:
         wanted = ", ".join(f"{t.of} <= {t.at_most_s * 1000:g} ms" for t in report.targets)
         share = f"{100 * report.slo_attainment:.1f} %"

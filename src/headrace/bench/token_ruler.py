@@ -34,7 +34,6 @@ class CountingRuler:
     def __init__(self, count: TokenCount, source: str) -> None:
         self._count = count
         self._source = source
-        self._tokens_per_word = FIRST_GUESS
 
     @property
     def source(self) -> str:
@@ -42,16 +41,16 @@ class CountingRuler:
 
     async def fit(self, start: Sequence[str], num_tokens: int, more: Iterator[str]) -> list[str]:
         words = list(start)
-        guess = (num_tokens - len(words) * self._tokens_per_word) / self._tokens_per_word
-        words += itertools.islice(more, max(int(guess), 0))
+        tokens_per_word = FIRST_GUESS  # not kept: a text must not depend on those made before it
+        words += itertools.islice(more, max(int(num_tokens / tokens_per_word) - len(words), 0))
         for _ in range(MAX_TRIES):
             words = words or [next(more)]
             num = await self._count(" ".join(words))
             if num == num_tokens:
                 return words
             if len(words) >= 32:
-                self._tokens_per_word = num / len(words)
-            num_words = abs(num_tokens - num) / self._tokens_per_word
+                tokens_per_word = num / len(words)
+            num_words = abs(num_tokens - num) / tokens_per_word
             if num < num_tokens:
                 words += itertools.islice(more, max(int(num_words), 1))
             else:

@@ -8,7 +8,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli import bench_serve
+from headrace.cli import bench_engine, bench_serve
 
 if TYPE_CHECKING:
     from headrace.bench.latency_report import LatencyReport
@@ -18,6 +18,7 @@ examples:
   headrace bench latency smollm2
   headrace bench latency ./model.gguf --prompt-tokens 512 --output-tokens 64 --json result.json
   headrace bench latency gemma3-270m --threads 2 --repetitions 10
+  headrace bench engine smollm2 --rows 16
   headrace bench serve http://127.0.0.1:8000 --workload shared
 """
 NUM_LAUNCHES = 3
@@ -50,6 +51,7 @@ def add_parser(subparsers: Any) -> None:
     latency.add_argument("--json", metavar="FILE", help="also write the result there, `-` for stdout")
     latency.set_defaults(run=run_latency)
     bench_serve.add_parser(kinds)
+    bench_engine.add_parser(kinds)
 
 
 def run_latency(args: argparse.Namespace) -> int:
