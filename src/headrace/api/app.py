@@ -39,16 +39,17 @@ def create_app(readiness: Readiness, options: AppOptions | None = None) -> InFli
     options = options or AppOptions()
     routes = FastAPI(title="Headrace", version=__version__)
     add_error_routes(routes)
-    _add_health(routes, readiness)
     service = Service(
         readiness=readiness,
         has_vllm_metrics=options.has_vllm_metrics,
         reports_metrics=options.reports_metrics,
     )
-    for group in (model_routes, tokenize_routes):
-        routes.include_router(group(readiness))
+    # Routes are tried in this order, so the busiest come first.
     for answering in (chat_routes, completion_routes, operation_routes):
         routes.include_router(answering(service))
+    for group in (model_routes, tokenize_routes):
+        routes.include_router(group(readiness))
+    _add_health(routes, readiness)
     app: ASGIApp = routes
     if options.api_keys:
         app = KeyCheck(app, options.api_keys)

@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from headrace.api.llm import LLM
-from headrace.core.errors import EngineStopped, RequestError
+from headrace.core.config import EngineConfig, ModelConfig
+from headrace.core.errors import ConfigError, EngineStopped, RequestError
 from headrace.core.request import SamplingParams
 from headrace.engine.build import LoadedModel
 from headrace.runner.backends.fake import FakeBackend
@@ -129,3 +130,26 @@ def test_llm_needs_no_http_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_engine_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    configs: list[ModelConfig] = []
+
+    def load(source: str, config: ModelConfig) -> LoadedModel:
+        configs.append(config)
+        return llm_around(FakeBackend(vocab_size=VOCAB_SIZE)).model
+
+    monkeypatch.setattr("headrace.api.llm.load_model", load)
+    with LLM("m"):
+        assert configs[-1].engine == EngineConfig()
+    options: dict[str, Any] = {
+        "max_num_seqs": 3,
+        "max_num_batched_tokens": 64,
+        "max_itl_ms": 20.0,
+        "enable_prefix_caching": False,
+        "scheduling_policy": "priority",
+    }
+    with LLM("m", **options):
+        assert configs[-1].engine == EngineConfig(**options)
+    with pytest.raises(ConfigError, match="scheduling_policy"):
+        LLM("m", scheduling_policy=cast(Any, "best"))
