@@ -64,7 +64,10 @@ def main() -> int:
     parser.add_argument("--llama-model", required=True, metavar="FILE", help="what llama-server serves")
     parser.add_argument("--llama-server", default="llama-server", metavar="PATH", help="default: from PATH")
     parser.add_argument(
-        "--llama-args", default="--kv-unified", metavar="ARGS", help="more for it (default: --kv-unified)"
+        "--llama-args",
+        default="--no-kv-unified",
+        metavar="ARGS",
+        help="more for it (default: --no-kv-unified)",
     )
     parser.add_argument("--headrace-args", default="", metavar="ARGS", help="more for headrace serve")
     parser.add_argument(

@@ -81,20 +81,20 @@ async def measure(
     asking = HttpClient(plan.url, {k: v for k, v in headers.items() if k == "Authorization"}, plan.timeout_s)
     client = HttpClient(plan.url, headers, plan.timeout_s)
     stop = asyncio.Event()
+    on_phase("preparing", None)
+    server = await find_server(asking, plan.url, plan.model)
+    ruler: TokenRuler
+    if count is None:
+        ruler = await server_ruler(asking, server.dialect)
+    else:
+        ruler = CountingRuler(count, "the tokenizer given")
+    prepared = await _prepare(plan, server, ruler)
+    await _warm(asking, prepared.workload, plan)
+    before = await prefix_counts(asking)
+    on_phase(plan.workload, len(prepared.workload.calls))
     with _stopped_by_ctrl_c(stop):
-        on_phase("preparing", None)
-        server = await find_server(asking, plan.url, plan.model)
-        ruler: TokenRuler
-        if count is None:
-            ruler = await server_ruler(asking, server.dialect)
-        else:
-            ruler = CountingRuler(count, "the tokenizer given")
-        prepared = await _prepare(plan, server, ruler)
-        await _warm(asking, prepared.workload, plan)
-        before = await prefix_counts(asking)
-        on_phase(plan.workload, len(prepared.workload.calls))
         load = await _run(plan, Sender(client, on_done, stop), prepared)
-        after = await prefix_counts(asking)
+    after = await prefix_counts(asking)
     for each in (asking, client):
         each.close()
     rate = hit_rate_between(before, after)
