@@ -79,6 +79,17 @@ struct AttentionRow {
   int64_t first_position;  // position of the row's token 0 in q
   const float* q;          // (num_new, H * K) of the row
   float* out;              // (num_new, H * K) of the row
+  // Where others share the row's first blocks: the first splits are summed up already, for (num_new, H) queries,
+  // each part_floats(). Null: none.
+  const float* sums = nullptr;
+  int64_t num_summed = 0;  // splits
+};
+
+// One query head of a row that shares its first blocks with others.
+struct SharedQuery {
+  const float* q;    // (K,)
+  float* sums;       // part_floats(): of all shared splits, in order
+  int64_t position;  // of its token
 };
 
 struct AttentionShape {
@@ -113,6 +124,10 @@ struct Kernels {
   // Query tokens [token_begin, token_end) of a row, all query heads of KV head g.
   void (*attention)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,
                     int64_t token_end, int32_t g);
+  // Queries of KV head g, of any rows whose first `num_splits` splits are the same blocks (those of `row`, of which
+  // only keys, values and blocks are read): each block is read once for many of them.
+  void (*attention_shared)(const AttentionShape& shape, const AttentionRow& row, const SharedQuery* queries,
+                           int64_t num_queries, int32_t g, int64_t num_splits);
   // The same sums split by split, for splits [split_begin, split_end): part (t, h, split) at
   // parts + ((t * H + h) * num_splits + split) * part_floats(). A split that a token does not see gets weight 0.
   void (*attention_parts)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,

@@ -96,6 +96,17 @@ class Program {
     int32_t matrix;
     int64_t begin, end;
   };
+  // Rows whose block tables begin alike, so far that their keys are read once for all of them.
+  struct SharedPrefix {
+    int32_t row;         // one of them
+    int64_t num_splits;  // that they share
+    std::vector<int64_t> tokens;     // of all of them, in the step
+    std::vector<int64_t> positions;  // of each of these
+  };
+  struct SharedTask {  // a share of the tokens of one prefix, for one KV head
+    int32_t prefix, g;
+    int64_t begin, end;
+  };
   struct AttentionTask {
     int32_t row, g;
     int64_t token_begin, token_end;  // within the row
@@ -134,6 +145,8 @@ class Program {
   float* buffer(int number, int64_t token) const;
   void reserve(const Step& step);
   void plan_attention(const Step& step);
+  void find_shared_prefixes(const Step& step);
+  void plan_shared(int32_t num_kv_heads);
   void run_thread(const Step& step, int thread);
   void compute_angles(const Step& step, int thread);
   void run_op(const Op& op, const Step& step, int64_t num_tokens, int64_t first_output, int thread);
@@ -141,6 +154,7 @@ class Program {
   void prologue(const Op& op, int64_t token, Scratch& scratch, int64_t slot);
   void run_attention(const Op& op, const Step& step);
   void attend(const Op& op, const Step& step, const AttentionTask& task);
+  void attend_shared(const Op& op, const Step& step, const SharedTask& task);
   void merge_splits(const Op& op, const Step& step);
   float* parts_of_row(const Op& op, const Step& step, int64_t row);
   void prepare_heads(const Op& op, const Step& step, int64_t row, int64_t token, int32_t head_begin,
@@ -170,6 +184,10 @@ class Program {
   bool heads_apart_ = false;  // prepare all heads first, meet, then attend
   int64_t num_splits_ = 0;    // of the longest row where keys are split among threads, else 0
   std::vector<float> parts_;  // (T, H, num_splits) sums of splits
+  std::vector<SharedPrefix> prefixes_;
+  std::vector<SharedTask> shared_tasks_;
+  std::vector<int64_t> num_shared_splits_;  // (R,)
+  std::vector<float> shared_sums_;          // (T, H) sums of shared splits
   std::unique_ptr<std::atomic<int64_t>[]> counters_;
   int num_counters_ = 0;
 };

@@ -175,38 +175,59 @@ void attention_parts(const AttentionShape& shape, const AttentionRow& row, int64
   }
 }
 
-void merge_parts(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out) {
+// Adds one part to running sums of the same form.
+void merge_into(const AttentionShape& shape, float* sums, const float* part) {
   const int64_t K = shape.head_dim;
-  std::copy(parts, parts + K, out);
-  float largest = parts[K], total = parts[K + 1];
-  for (int64_t i = 1; i < num_parts; ++i) {
-    const float* part = parts + i * shape.part_floats();
-    const float next = std::max(largest, part[K]);
-    const float old_factor = std::exp(largest - next), new_factor = std::exp(part[K] - next);
-    total = total * old_factor + part[K + 1] * new_factor;
-    for (int64_t d = 0; d < K; ++d) out[d] = out[d] * old_factor + part[d] * new_factor;
-    largest = next;
+  const float next = std::max(sums[K], part[K]);
+  const float old_factor = std::exp(sums[K] - next), new_factor = std::exp(part[K] - next);
+  sums[K] = next;
+  sums[K + 1] = sums[K + 1] * old_factor + part[K + 1] * new_factor;
+  for (int64_t d = 0; d < K; ++d) sums[d] = sums[d] * old_factor + part[d] * new_factor;
+}
+
+void normalise(const AttentionShape& shape, const float* sums, float* out) {
+  for (int64_t d = 0; d < shape.head_dim; ++d) out[d] = sums[d] / sums[shape.head_dim + 1];
+}
+
+void merge_parts(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out) {
+  std::vector<float> sums(parts, parts + shape.part_floats());
+  for (int64_t i = 1; i < num_parts; ++i) merge_into(shape, sums.data(), parts + i * shape.part_floats());
+  normalise(shape, sums.data(), out);
+}
+
+// Adds splits [begin, end), as far as the token at `position` sees them, to sums that hold all before them;
+// `empty`: there are none.
+void sum_splits(const AttentionShape& shape, const AttentionRow& row, const float* q, int64_t position, int32_t g,
+                int64_t begin, int64_t end, bool empty, float* sums) {
+  std::vector<float> part(static_cast<size_t>(shape.part_floats()));
+  for (int64_t split = begin; split < end; ++split) {
+    const int64_t first = std::max(split * kKeySplit, shape.first_place(position));
+    const int64_t last = std::min((split + 1) * kKeySplit, position + 1);
+    attend(shape, row, q, g, first, std::max(first, last), empty ? sums : part.data());
+    if (!empty) merge_into(shape, sums, part.data());
+    empty = false;
   }
-  for (int64_t d = 0; d < K; ++d) out[d] /= total;
+}
+
+void attention_shared(const AttentionShape& shape, const AttentionRow& row, const SharedQuery* queries,
+                      int64_t num_queries, int32_t g, int64_t num_splits) {
+  for (int64_t i = 0; i < num_queries; ++i)
+    sum_splits(shape, row, queries[i].q, queries[i].position, g, 0, num_splits, true, queries[i].sums);
 }
 
 void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
                int32_t g) {
-  const int64_t K = shape.head_dim;
+  const int64_t K = shape.head_dim, F = shape.part_floats();
   const int32_t share = shape.num_heads / shape.num_kv_heads;
-  std::vector<float> parts;
+  std::vector<float> sums(static_cast<size_t>(F));
   for (int64_t t = token_begin; t < token_end; ++t) {
     const int64_t position = row.first_position + t;
-    const int64_t first = shape.first_place(position) / kKeySplit, num_parts = position / kKeySplit + 1 - first;
-    parts.resize(static_cast<size_t>(num_parts * shape.part_floats()));
     for (int32_t h = g * share; h < (g + 1) * share; ++h) {
       const int64_t query = t * shape.num_heads + h;
-      for (int64_t i = 0; i < num_parts; ++i) {
-        const int64_t begin = std::max((first + i) * kKeySplit, shape.first_place(position));
-        const int64_t end = std::min((first + i + 1) * kKeySplit, position + 1);
-        attend(shape, row, row.q + query * K, g, begin, end, parts.data() + i * shape.part_floats());
-      }
-      merge_parts(shape, parts.data(), num_parts, row.out + query * K);
+      if (row.sums) std::copy(row.sums + query * F, row.sums + (query + 1) * F, sums.begin());
+      sum_splits(shape, row, row.q + query * K, position, g, row.num_summed, position / kKeySplit + 1, !row.sums,
+                 sums.data());
+      normalise(shape, sums.data(), row.out + query * K);
     }
   }
 }
@@ -214,7 +235,8 @@ void attention(const AttentionShape& shape, const AttentionRow& row, int64_t tok
 }  // namespace
 
 const Kernels& reference_kernels() {
-  static const Kernels table{"reference", matmul, quantize, rms_norm, gated, attention, attention_parts, merge_parts};
+  static const Kernels table{"reference", matmul, quantize, rms_norm, gated, attention, attention_shared,
+                             attention_parts, merge_parts};
   return table;
 }
 

@@ -19,12 +19,81 @@ struct Query {
   int64_t first, last;
 };
 
-constexpr int kTile = 6;  // queries at once, as many as the registers hold
+// What differs between vector widths: dot products of a block's keys, and weighted sums of values.
+struct Attention256 {
+  static constexpr int kTile = 6;  // queries at once, as many as the registers hold
 
-// R queries against places [begin, end) of one split, 64 keys at a time with a running maximum (Milakov and
-// Gimelshein 2018). Spans start at multiples of 64, and a span that a query does not see leaves it unchanged to
-// the bit, so that a query's sums do not depend on the tile it falls in.
-template <int R>
+  // dot[r]: query r with the 16 keys of a block, (K, S).
+  template <int R>
+  static inline void dots(const Query* queries, const uint16_t* key, int64_t K, __m256 (&dot)[R][2]) {
+    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm256_setzero_ps();
+    for (int64_t d = 0; d < K; ++d) {
+      const __m256 k0 = load_halves(key + d * kBlockSize), k1 = load_halves(key + d * kBlockSize + 8);
+      for (int r = 0; r < R; ++r) {
+        const __m256 q = _mm256_broadcast_ss(queries[r].q + d);
+        dot[r][0] = _mm256_fmadd_ps(q, k0, dot[r][0]);
+        dot[r][1] = _mm256_fmadd_ps(q, k1, dot[r][1]);
+      }
+    }
+  }
+
+  // The 16 sums from part[r] + d on, shrunk, and places [begin, end) of a span of scores added.
+  template <int R>
+  static inline void values(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int32_t g,
+                            const float (*score)[kKeySpan], const float* shrink, int64_t span, int64_t begin,
+                            int64_t end, int64_t d) {
+    const int64_t K = shape.head_dim, G = shape.num_kv_heads, S = kBlockSize;
+    __m256 acc[R][2];
+    for (int r = 0; r < R; ++r)
+      for (int half = 0; half < 2; ++half)
+        acc[r][half] = _mm256_mul_ps(_mm256_loadu_ps(queries[r].part + d + 8 * half), _mm256_set1_ps(shrink[r]));
+    for (int64_t at = begin; at < end; at += S) {
+      const uint16_t* value = row.values + (row.blocks[at / S] * G + g) * S * K + d;
+      const int64_t stop = std::min<int64_t>(S, end - at);
+      for (int64_t j = 0; j < stop; ++j) {
+        const __m256 v0 = load_halves(value + j * K), v1 = load_halves(value + j * K + 8);
+        for (int r = 0; r < R; ++r) {
+          const __m256 p = _mm256_broadcast_ss(score[r] + at - span + j);
+          acc[r][0] = _mm256_fmadd_ps(p, v0, acc[r][0]);
+          acc[r][1] = _mm256_fmadd_ps(p, v1, acc[r][1]);
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r)
+      for (int half = 0; half < 2; ++half) _mm256_storeu_ps(queries[r].part + d + 8 * half, acc[r][half]);
+  }
+};
+
+// Scores of query r against the block's places from `at` on, from its dot products.
+inline void store_scores(const AttentionShape& shape, const Query& query, int64_t at, const __m256 (&dot)[2],
+                         float* score) {
+  const __m256 scale = _mm256_set1_ps(shape.scale);
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const bool whole = at >= query.first && at + kBlockSize - 1 <= query.last;
+  for (int half = 0; half < 2; ++half) {
+    __m256 s = _mm256_mul_ps(dot[half], scale);
+    if (shape.softcap > 0) {
+      // cap tanh(s / cap) = cap (1 - 2 / (e**(2 s / cap) + 1))
+      const __m256 cap = _mm256_set1_ps(shape.softcap);
+      const __m256 e = exp256(_mm256_div_ps(_mm256_add_ps(s, s), cap));
+      const __m256 one = _mm256_set1_ps(1.0f);
+      s = _mm256_mul_ps(cap, _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one))));
+    }
+    if (!whole) {
+      const __m256i place = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(at + 8 * half)), lane);
+      const __m256i outside =
+          _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(query.first)), place),
+                          _mm256_cmpgt_epi32(place, _mm256_set1_epi32(static_cast<int>(query.last))));
+      s = _mm256_blendv_ps(s, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(outside));
+    }
+    _mm256_store_ps(score + 8 * half, s);
+  }
+}
+
+// R queries against one split, 64 keys at a time with a running maximum (Milakov and Gimelshein 2018). Spans start
+// at multiples of 64, and a span that a query does not see leaves it unchanged to the bit, so that a query's sums
+// do not depend on the tile it falls in.
+template <class Isa, int R>
 void attend(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int32_t g, int64_t split) {
   const int64_t K = shape.head_dim, G = shape.num_kv_heads, S = kBlockSize;
   int64_t first = queries[0].first, last = queries[0].last;
@@ -38,47 +107,16 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
   }
   first = std::max(first, split * kKeySplit);
   last = std::min<int64_t>(last, (split + 1) * kKeySplit - 1);
-  alignas(32) float score[R][kKeySpan];
-  const __m256 scale = _mm256_set1_ps(shape.scale);
-  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  alignas(64) float score[R][kKeySpan];
   for (int64_t span = first / kKeySpan * kKeySpan; span <= last; span += kKeySpan) {
     const int64_t begin = std::max(span, first / S * S);               // first block that any query sees
     const int64_t end = std::min<int64_t>(span + kKeySpan, last + 1);  // places, exclusive
     for (int r = 0; r < R; ++r)
       for (int i = 0; i < kKeySpan; i += 8) _mm256_store_ps(score[r] + i, _mm256_set1_ps(-INFINITY));
     for (int64_t at = begin; at < end; at += S) {
-      const uint16_t* key = row.keys + (row.blocks[at / S] * G + g) * K * S;
-      __m256 acc[R][2];
-      for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
-      for (int64_t d = 0; d < K; ++d) {
-        const __m256 k0 = load_halves(key + d * S), k1 = load_halves(key + d * S + 8);
-        for (int r = 0; r < R; ++r) {
-          const __m256 q = _mm256_broadcast_ss(queries[r].q + d);
-          acc[r][0] = _mm256_fmadd_ps(q, k0, acc[r][0]);
-          acc[r][1] = _mm256_fmadd_ps(q, k1, acc[r][1]);
-        }
-      }
-      for (int r = 0; r < R; ++r) {
-        const bool whole = at >= queries[r].first && at + S - 1 <= queries[r].last;
-        for (int half = 0; half < 2; ++half) {
-          __m256 s = _mm256_mul_ps(acc[r][half], scale);
-          if (shape.softcap > 0) {
-            // cap tanh(s / cap) = cap (1 - 2 / (e**(2 s / cap) + 1))
-            const __m256 cap = _mm256_set1_ps(shape.softcap);
-            const __m256 e = exp256(_mm256_div_ps(_mm256_add_ps(s, s), cap));
-            const __m256 one = _mm256_set1_ps(1.0f);
-            s = _mm256_mul_ps(cap, _mm256_sub_ps(one, _mm256_div_ps(_mm256_set1_ps(2.0f), _mm256_add_ps(e, one))));
-          }
-          if (!whole) {
-            const __m256i place = _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(at + 8 * half)), lane);
-            const __m256i outside =
-                _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(queries[r].first)), place),
-                                _mm256_cmpgt_epi32(place, _mm256_set1_epi32(static_cast<int>(queries[r].last))));
-            s = _mm256_blendv_ps(s, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(outside));
-          }
-          _mm256_store_ps(score[r] + (at - span) + 8 * half, s);
-        }
-      }
+      __m256 dot[R][2];
+      Isa::template dots<R>(queries, row.keys + (row.blocks[at / S] * G + g) * K * S, K, dot);
+      for (int r = 0; r < R; ++r) store_scores(shape, queries[r], at, dot[r], score[r] + (at - span));
     }
     float shrink[R];
     for (int r = 0; r < R; ++r) {
@@ -96,27 +134,8 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
       }
       total[r] = total[r] * shrink[r] + horizontal_sum(sum);
     }
-    for (int64_t d = 0; d < K; d += 16) {
-      __m256 acc[R][2];
-      for (int r = 0; r < R; ++r)
-        for (int half = 0; half < 2; ++half)
-          acc[r][half] = _mm256_mul_ps(_mm256_loadu_ps(queries[r].part + d + 8 * half), _mm256_set1_ps(shrink[r]));
-      for (int64_t at = begin; at < end; at += S) {
-        const uint16_t* value = row.values + (row.blocks[at / S] * G + g) * S * K + d;
-        const int64_t stop = std::min<int64_t>(S, end - at);
-        const int64_t offset = at - span;
-        for (int64_t j = 0; j < stop; ++j) {
-          const __m256 v0 = load_halves(value + j * K), v1 = load_halves(value + j * K + 8);
-          for (int r = 0; r < R; ++r) {
-            const __m256 p = _mm256_broadcast_ss(score[r] + offset + j);
-            acc[r][0] = _mm256_fmadd_ps(p, v0, acc[r][0]);
-            acc[r][1] = _mm256_fmadd_ps(p, v1, acc[r][1]);
-          }
-        }
-      }
-      for (int r = 0; r < R; ++r)
-        for (int half = 0; half < 2; ++half) _mm256_storeu_ps(queries[r].part + d + 8 * half, acc[r][half]);
-    }
+    for (int64_t d = 0; d < K; d += 16)
+      Isa::template values<R>(shape, row, queries, g, score, shrink, span, begin, end, d);
   }
   for (int r = 0; r < R; ++r) {
     queries[r].part[K] = maximum[r];
@@ -124,17 +143,24 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
   }
 }
 
-constexpr decltype(&attend<1>) kAttend[kTile + 1] = {nullptr,   attend<1>, attend<2>, attend<3>,
-                                                     attend<4>, attend<5>, attend<6>};
+// attend for `count` queries, 1 to Isa::kTile.
+template <class Isa, int R = Isa::kTile>
+void attend_tile(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int count, int32_t g,
+                 int64_t split) {
+  if constexpr (R > 1) {
+    if (count < R) return attend_tile<Isa, R - 1>(shape, row, queries, count, g, split);
+  }
+  attend<Isa, R>(shape, row, queries, g, split);
+}
 
-// The query heads of KV head g of tokens [token_begin, token_end), six at a time: visit(tile, number of queries,
+// The query heads of KV head g of tokens [token_begin, token_end), a tile at a time: visit(tile, number of queries,
 // index (t * H + h) of each).
-template <class Visit>
+template <class Isa, class Visit>
 void for_tiles(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end, int32_t g,
                Visit visit) {
   const int32_t share = shape.num_heads / shape.num_kv_heads;
-  Query queries[kTile];
-  int64_t index[kTile];
+  Query queries[Isa::kTile];
+  int64_t index[Isa::kTile];
   int filled = 0;
   for (int64_t t = token_begin; t < token_end; ++t) {
     const int64_t position = row.first_position + t;
@@ -142,7 +168,7 @@ void for_tiles(const AttentionShape& shape, const AttentionRow& row, int64_t tok
       index[filled] = t * shape.num_heads + h;
       queries[filled++] =
           Query{row.q + (t * shape.num_heads + h) * shape.head_dim, nullptr, shape.first_place(position), position};
-      if (filled == kTile) {
+      if (filled == Isa::kTile) {
         visit(queries, filled, index);
         filled = 0;
       }
@@ -174,15 +200,16 @@ constexpr int64_t kMaxHeadDim = 512;
 
 inline bool fits(const AttentionShape& shape) { return shape.head_dim % 16 == 0 && shape.head_dim <= kMaxHeadDim; }
 
+template <class Isa>
 void attention_parts(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
                      int32_t g, int64_t split_begin, int64_t split_end, int64_t num_splits, float* parts) {
   if (!fits(shape))
     return reference_kernels().attention_parts(shape, row, token_begin, token_end, g, split_begin, split_end,
                                                num_splits, parts);
-  for_tiles(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
+  for_tiles<Isa>(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
     for (int64_t split = split_begin; split < split_end; ++split) {
       for (int i = 0; i < count; ++i) queries[i].part = parts + (index[i] * num_splits + split) * shape.part_floats();
-      kAttend[count](shape, row, queries, g, split);
+      attend_tile<Isa>(shape, row, queries, count, g, split);
     }
   });
 }
@@ -195,26 +222,71 @@ void merge_parts(const AttentionShape& shape, const float* parts, int64_t num_pa
   normalise(shape, sums, out);
 }
 
+// Adds splits [begin, end) to each query's sums, one split after another; `empty`: there are no sums yet. A split that
+// a query does not see leaves its sums as they are.
+template <class Isa>
+void sum_splits(const AttentionShape& shape, const AttentionRow& row, Query* queries, int count, int32_t g,
+                int64_t begin, int64_t end, bool empty, float* const* sums) {
+  float part[Isa::kTile][kMaxHeadDim + 2];
+  for (int64_t split = begin; split < end; ++split) {
+    for (int i = 0; i < count; ++i) queries[i].part = empty ? sums[i] : part[i];
+    attend_tile<Isa>(shape, row, queries, count, g, split);
+    if (!empty)
+      for (int i = 0; i < count; ++i) merge_into(shape, sums[i], part[i]);
+    empty = false;
+  }
+}
+
+// The splits that any query of a tile sees.
+inline int64_t first_split(const Query* queries, int count) {
+  int64_t first = queries[0].first;
+  for (int i = 1; i < count; ++i) first = std::min(first, queries[i].first);
+  return first / kKeySplit;
+}
+
+inline int64_t last_split(const Query* queries, int count) {
+  int64_t last = queries[0].last;
+  for (int i = 1; i < count; ++i) last = std::max(last, queries[i].last);
+  return last / kKeySplit;
+}
+
+template <class Isa>
 void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
                int32_t g) {
   if (!fits(shape)) return reference_kernels().attention(shape, row, token_begin, token_end, g);
-  float sums[kTile][kMaxHeadDim + 2], part[kTile][kMaxHeadDim + 2];
-  for_tiles(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
-    // All splits that any query of the tile sees: merging one that a query does not see leaves its sums as they are.
-    int64_t first = queries[0].first, last = queries[0].last;
-    for (int i = 1; i < count; ++i) {
-      first = std::min(first, queries[i].first);
-      last = std::max(last, queries[i].last);
-    }
-    const int64_t first_split = first / kKeySplit;
-    for (int64_t split = first_split; split <= last / kKeySplit; ++split) {
-      for (int i = 0; i < count; ++i) queries[i].part = split == first_split ? sums[i] : part[i];
-      kAttend[count](shape, row, queries, g, split);
-      if (split > first_split)
-        for (int i = 0; i < count; ++i) merge_into(shape, sums[i], part[i]);
-    }
-    for (int i = 0; i < count; ++i) normalise(shape, sums[i], row.out + index[i] * shape.head_dim);
+  const int64_t F = shape.part_floats();
+  float own[Isa::kTile][kMaxHeadDim + 2];
+  float* sums[Isa::kTile];
+  for (int i = 0; i < Isa::kTile; ++i) sums[i] = own[i];
+  for_tiles<Isa>(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
+    if (row.sums)
+      for (int i = 0; i < count; ++i)
+        std::memcpy(own[i], row.sums + index[i] * F, sizeof(float) * static_cast<size_t>(F));
+    const int64_t begin = std::max(first_split(queries, count), row.num_summed);
+    sum_splits<Isa>(shape, row, queries, count, g, begin, last_split(queries, count) + 1, !row.sums, sums);
+    for (int i = 0; i < count; ++i) normalise(shape, own[i], row.out + index[i] * shape.head_dim);
   });
+}
+
+// Splits outside, tiles inside: a split's keys and values stay in the cache for all of them.
+template <class Isa>
+void attention_shared(const AttentionShape& shape, const AttentionRow& row, const SharedQuery* queries,
+                      int64_t num_queries, int32_t g, int64_t num_splits) {
+  if (!fits(shape)) return reference_kernels().attention_shared(shape, row, queries, num_queries, g, num_splits);
+  for (int64_t split = 0; split < num_splits; ++split)
+    for (int64_t begin = 0; begin < num_queries; begin += Isa::kTile) {
+      const int count = static_cast<int>(std::min<int64_t>(Isa::kTile, num_queries - begin));
+      Query tile[Isa::kTile];
+      float* sums[Isa::kTile];
+      for (int i = 0; i < count; ++i) {
+        const SharedQuery& query = queries[begin + i];
+        tile[i] = Query{query.q, nullptr, shape.first_place(query.position), query.position};
+        sums[i] = query.sums;
+      }
+      // Before a window nothing is read, but that there is nothing is written once.
+      if (split > 0 && split < first_split(tile, count)) continue;
+      sum_splits<Isa>(shape, row, tile, count, g, split, split + 1, split == 0, sums);
+    }
 }
 
 }  // namespace

@@ -25,8 +25,9 @@ struct Avx2Dot {
 }  // namespace
 
 const Kernels& avx2_kernels() {
-  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated, attention,
-                             attention_parts, merge_parts};
+  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated,
+                             attention<Attention256>, attention_shared<Attention256>, attention_parts<Attention256>,
+                             merge_parts};
   return table;
 }
 

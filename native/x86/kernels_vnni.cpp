@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX512-VNNI at 256 bits: four byte products and their sum in one instruction.
-#include "attention_avx2.h"
+#include "attention_avx512.h"
 #include "elementwise_avx2.h"
 #include "kernels.h"
 #include "products_avx2.h"
@@ -25,8 +25,9 @@ struct VnniDot {
 }  // namespace
 
 const Kernels& vnni_kernels() {
-  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated, attention,
-                             attention_parts, merge_parts};
+  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated,
+                             attention<Attention512>, attention_shared<Attention512>, attention_parts<Attention512>,
+                             merge_parts};
   return table;
 }
 

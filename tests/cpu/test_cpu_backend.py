@@ -4,6 +4,7 @@ kernels, and greedy continuations against llama.cpp's."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,6 +85,50 @@ def test_company_changes_nothing_to_the_bit(smollm2: CpuBackend) -> None:
         )
     together = smollm2.execute(StepPlan(tuple(rows)))
     assert [list(row.outputs) for row in together.rows] == alone
+
+
+@pytest.mark.parametrize("name", ["smollm2_path", "gemma3_path"])
+@pytest.mark.parametrize("kernels", sorted(set(_native.kernel_tables()) - {"reference"}))
+def test_shared_prefixes_change_nothing_to_the_bit(
+    kernels: str, name: str, request: pytest.FixtureRequest
+) -> None:
+    """Rows that begin with the same blocks read them together: some splits, none, all, in several groups, one
+    token or many at a time. Gemma's windows end within what is shared."""
+    backend = load_cpu_backend(
+        open_checkpoint(request.getfixturevalue(name)),
+        num_threads=2,
+        max_model_len=2048,
+        kv_cache_bytes=160 << 20,
+        kernels=kernels,
+    )
+    num_shared = {0: 48, 100: 33}  # blocks, by the first of them
+    for first, count in num_shared.items():
+        row = RowPlan(0, prompt(count * 16), 0, tuple(range(first, first + count)), ())
+        backend.execute(StepPlan((row,)))
+    free = itertools.count(200).__next__
+
+    def row(number: int, first: int, shared: int, own: int, num_new: int) -> RowPlan:
+        """Behind so many shared blocks, with `own` tokens of its own computed before."""
+        blocks = tuple(range(first, first + shared)) + tuple(free() for _ in range((own + num_new) // 16 + 1))
+        if own:
+            backend.execute(StepPlan((RowPlan(0, prompt(own + number)[number:], shared * 16, blocks, ()),)))
+        targets = prompt(num_new + 50)[50:]
+        outputs = tuple(OutputPlan(i, None, target, 5) for i, target in enumerate(targets))
+        return RowPlan(number, prompt(num_new), shared * 16 + own, blocks, outputs)
+
+    shapes = [
+        (0, 48, 5, 1),
+        (0, 48, 40, 1),
+        (0, 33, 300, 2),
+        (0, 16, 0, 1),
+        (100, 33, 7, 1),
+        (100, 32, 0, 20),
+        (100, 15, 0, 1),
+    ]
+    rows = tuple(row(number, *shape) for number, shape in enumerate(shapes))
+    together = backend.execute(StepPlan(rows))
+    for one, result in zip(rows, together.rows, strict=True):
+        assert backend.execute(StepPlan((one,))).rows[0] == result
 
 
 def test_threads_and_tables_agree(smollm2_path: Path, smollm2: CpuBackend) -> None:

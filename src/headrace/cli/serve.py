@@ -5,12 +5,15 @@ it can answer; everything else to stderr."""
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.api.served_model import ServedModel
     from headrace.core.config import ModelConfig
+
+SWITCH_INTERVAL_S = 0.0005
 
 DESCRIPTION = """\
 Serve a model to OpenAI clients. MODEL is what `headrace pull` takes: a short name, hf:org/name, a URL or a
@@ -159,6 +162,9 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli.log import log_to_stderr
 
     log_to_stderr()
+    # The engine's thread wants the interpreter for a moment after each step, and must not wait until the one
+    # that streams to clients has had its 5 ms.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     config = config_of(args)
     begin_s = time.perf_counter()
     listener = listen(args.host, args.port)

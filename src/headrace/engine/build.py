@@ -68,7 +68,14 @@ def load_model(
         text = _Background(lambda: _load_text(checkpoint, config.chat_template))
         backend = _load_backend(checkpoint, config, resolved)
         tokenizer, chat_template = text.result()
-    engine = Engine(backend, config.engine, tokenizer.eos_ids, tokenizer.vocab_size, on_step=on_step)
+    engine = Engine(
+        backend,
+        config.engine,
+        tokenizer.eos_ids,
+        tokenizer.vocab_size,
+        model_key=_model_key(path, config),
+        on_step=on_step,
+    )
     engine.start()
     return LoadedModel(
         name=name_of(source),
@@ -123,6 +130,13 @@ def name_of(source: str) -> str:
     """A short name as it is; of a path, hub name or URL the last part without its ending."""
     last = source.rstrip("/").replace("\\", "/").rsplit("/", 1)[-1]
     return last.removesuffix(".gguf")
+
+
+def _model_key(path: Path, config: ModelConfig) -> str:
+    """What this model's K/V depend on: its files as they are now, and how they are computed."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return repr((str(path.resolve()), stats, config.backend))
 
 
 def _resolve(config: ModelConfig, spec: ModelSpec) -> ResolvedConfig:

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what one step computes. Looks at sequences, blocks and measured costs, and changes nothing: a plan
-can be thrown away and made anew.
-
-Running answers each get their next token first. Prompts, those that run and those that can start now, share
-as many tokens as fit into the time that a running answer may wait. Blocks are reserved as sequences grow;
-when none is left for one, the running sequence placed worst is preempted: it keeps its tokens and computes
-them again when it is its turn. The one placed first can always go on, because the door refuses what does not
-fit into all blocks together."""
+"""Decides what one step computes, and changes nothing: a plan can be thrown away. Running answers each get
+their next token first; prompts share as many tokens as fit into the time that an answer may wait. When no
+block is left for one, the running sequence placed worst is preempted: it keeps its tokens and computes them
+again. The one placed first can always go on, because the door refuses what does not fit into all blocks."""
 
 from __future__ import annotations
 

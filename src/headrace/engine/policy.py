@@ -20,6 +20,7 @@ Rank = tuple[float, ...]
 PATIENCE_S = 10.0
 # What a token costs its tenant, as in Sheng et al. 2024, "Fairness in Serving Large Language Models".
 PROMPT_TOKEN_COST = 1.0
+MAX_TENANTS = 1024  # whose counters are kept; of more, those who have nothing to lose are forgotten
 OUTPUT_TOKEN_COST = 2.0
 
 
@@ -184,6 +185,8 @@ class Fair(Generic[S]):
         if not self._queues[tenant]:
             del self._queues[tenant]
             self._left = self._counters[tenant]
+            if len(self._counters) > MAX_TENANTS:
+                self._forget_idle()
 
     def may_displace(self, waiting: S, running: S) -> bool:
         return False
@@ -191,6 +194,15 @@ class Fair(Generic[S]):
     def charge(self, tenant: str, num_prompt_tokens: int, num_output_tokens: int) -> None:
         cost = num_prompt_tokens * PROMPT_TOKEN_COST + num_output_tokens * OUTPUT_TOKEN_COST
         self._counters[tenant] = self._counters.get(tenant, 0.0) + cost / self._weight(tenant)
+
+    def _forget_idle(self) -> None:
+        """Who is away and has been served no more than those who are there would be lifted to them anyway."""
+        floor = min((self._counters[tenant] for tenant in self._queues), default=self._left)
+        self._counters = {
+            tenant: counter
+            for tenant, counter in self._counters.items()
+            if tenant in self._queues or counter > floor
+        }
 
     def _weight(self, tenant: str) -> float:
         return self._weights.get(tenant, 1.0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 # Of the limit that a step is planned to take: times scatter.
 TARGET_SHARE = 0.85
 # A chunk below this would pay a step's fixed cost for next to nothing, and prompts must always go on.
-MIN_CHUNK = 16
+MIN_CHUNK = 8
 FIRST_CHUNK = 128  # while nothing has been measured
 FORGETTING = 0.97  # weight of a step beside the next one
 OUTLIER = 4.0  # a step that took more than so many times what was foreseen counts as so many
