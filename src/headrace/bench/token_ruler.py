@@ -43,7 +43,7 @@ class CountingRuler:
         words = list(start)
         tokens_per_word = FIRST_GUESS  # not kept: a text must not depend on those made before it
         words += itertools.islice(more, max(int(num_tokens / tokens_per_word) - len(words), 0))
-        for _ in range(MAX_TRIES):
+        for number in range(MAX_TRIES):
             words = words or [next(more)]
             num = await self._count(" ".join(words))
             if num == num_tokens:
@@ -54,7 +54,9 @@ class CountingRuler:
             if num < num_tokens:
                 words += itertools.islice(more, max(int(num_words), 1))
             else:
-                del words[max(len(words) - math.ceil(num_words), 0) :]
+                # More and more go: the last token may be one that no word alone can be.
+                num_out = math.ceil(num_words) + number // 8
+                del words[max(len(words) - num_out, 0) :]
         raise ConfigError(
             f"found no text of exactly {num_tokens} tokens; does {self._source} count them right?"
         )

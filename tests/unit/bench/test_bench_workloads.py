@@ -115,6 +115,15 @@ def test_average_lengths() -> None:
     assert asyncio.run(ruler.fit(words, 26, words_of("any"))) == words[:20]
 
 
+def test_lengths_that_no_single_word_makes_up() -> None:
+    async def count_bytes(text: str) -> int:
+        return len(text.encode())
+
+    ruler = CountingRuler(count_bytes, "bytes")
+    for num in range(960, 980):
+        assert len(" ".join(asyncio.run(ruler.fit((), num, words_of("bytes", num))))) == num
+
+
 def test_a_counter_that_never_fits() -> None:
     async def always_odd(text: str) -> int:
         return 2 * len(text.split()) + 1
