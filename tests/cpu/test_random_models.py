@@ -194,6 +194,28 @@ def test_company_of_every_size(name: str, new: int) -> None:
     assert listed(backend, lengths, [*first, dict.fromkeys(range(8), new)]) == alone
 
 
+@pytest.mark.parametrize("kernels", _native.kernel_tables())
+@pytest.mark.parametrize("name", LONG_MODELS)
+def test_beginnings_read_together_or_each_by_itself(name: str, kernels: str) -> None:
+    """Seven rows on the blocks of two others: the shared part a whole number of splits or not, within a
+    window or before it, one new token or several."""
+    backend = cpu(random_model(**LONG_MODELS[name]), kernels=kernels)  # type: ignore[arg-type]
+    rng = np.random.default_rng(5)
+    beginnings = {first: rng.integers(0, 64, count * 16).tolist() for first, count in ((0, 40), (40, 33))}
+    for first, ids in beginnings.items():
+        blocks = tuple(range(first, first + len(ids) // 16))
+        backend.execute(StepPlan((RowPlan(0, tuple(ids), 0, blocks, ()),)))
+    shapes = [(0, 40, 1), (0, 40, 5), (0, 32, 1), (0, 16, 2), (40, 33, 1), (40, 32, 9), (40, 15, 1)]
+    rows = []
+    for number, (first, shared, num_new) in enumerate(shapes):
+        outputs = tuple(OutputPlan(i, None, 5, 5) for i in range(num_new))
+        blocks = (*range(first, first + shared), 80 + number)
+        rows.append(RowPlan(number, (number + 1,) * num_new, shared * 16, blocks, outputs))
+    together = backend.execute(StepPlan(tuple(rows))).rows
+    for row, result in zip(rows, together, strict=True):
+        assert backend.execute(StepPlan((row,))).rows[0] == result
+
+
 # ---- what goes wrong ----
 
 

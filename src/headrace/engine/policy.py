@@ -148,7 +148,7 @@ class Fair(Generic[S]):
         self._weights = dict(weights)
         self._counters: dict[str, float] = {}
         self._queues: dict[str, _SortedQueue[S]] = {}  # none is empty
-        self._left = 0.0  # counter of the tenant that waited last
+        self._last = ""  # the tenant that waited last
 
     def rank(self, sequence: S) -> Rank:
         return (self._counters.get(sequence.tenant, 0.0), sequence.sequence_id)
@@ -174,8 +174,7 @@ class Fair(Generic[S]):
     def add(self, sequence: S) -> None:
         tenant = sequence.tenant
         if tenant not in self._queues:
-            floor = min((self._counters[other] for other in self._queues), default=self._left)
-            self._counters[tenant] = max(self._counters.get(tenant, 0.0), floor)
+            self._counters[tenant] = max(self._counters.get(tenant, 0.0), self._floor())
             self._queues[tenant] = _SortedQueue()
         self._queues[tenant].add((sequence.sequence_id,), sequence)
 
@@ -184,7 +183,7 @@ class Fair(Generic[S]):
         self._queues[tenant].remove((sequence.sequence_id,))
         if not self._queues[tenant]:
             del self._queues[tenant]
-            self._left = self._counters[tenant]
+            self._last = tenant
             if len(self._counters) > MAX_TENANTS:
                 self._forget_idle()
 
@@ -197,12 +196,17 @@ class Fair(Generic[S]):
 
     def _forget_idle(self) -> None:
         """Who is away and has been served no more than those who are there would be lifted to them anyway."""
-        floor = min((self._counters[tenant] for tenant in self._queues), default=self._left)
+        floor = self._floor()
         self._counters = {
             tenant: counter
             for tenant, counter in self._counters.items()
-            if tenant in self._queues or counter > floor
+            if tenant in self._queues or tenant == self._last or counter > floor
         }
+
+    def _floor(self) -> float:
+        """The least counter of those who wait; of nobody, what the last one has come to."""
+        waiting = (self._counters[tenant] for tenant in self._queues)
+        return min(waiting, default=self._counters.get(self._last, 0.0))
 
     def _weight(self, tenant: str) -> float:
         return self._weights.get(tenant, 1.0)

@@ -13,6 +13,9 @@ TARGET_SHARE = 0.85
 MIN_CHUNK = 8
 FIRST_CHUNK = 128  # while nothing has been measured
 FORGETTING = 0.97  # weight of a step beside the next one
+# While a long prompt comes in, all steps look alike and tell nothing of others: those of long ago still count
+# a little.
+SLOW_FORGETTING, SLOW_WEIGHT = 0.999, 0.02
 OUTLIER = 4.0  # a step that took more than so many times what was foreseen counts as so many
 DRIFT_SHARE = 0.2  # of a step in the running error
 SWEEPS = 8
@@ -27,6 +30,23 @@ class StepShape:
     attended: float  # sum over rows of new tokens times the tokens before them
 
 
+class _Normal:
+    """The normal equations of least squares over steps that fade."""
+
+    def __init__(self, forgetting: float) -> None:
+        self.gram = [[0.0] * 4 for _ in range(4)]
+        self.moment = [0.0] * 4
+        self._forgetting = forgetting
+
+    def add(self, x: tuple[float, ...], step_s: float) -> None:
+        weight = step_s**-2
+        for i in range(4):
+            row = self.gram[i]
+            for j in range(4):
+                row[j] = row[j] * self._forgetting + weight * x[i] * x[j]
+            self.moment[i] = self.moment[i] * self._forgetting + weight * x[i] * step_s
+
+
 class StepCost:
     """Seconds = fixed + a * prompt tokens + b * decode rows + c * attended, with no negative coefficient.
 
@@ -36,8 +56,8 @@ class StepCost:
     """
 
     def __init__(self) -> None:
-        self._gram = [[0.0] * 4 for _ in range(4)]
-        self._moment = [0.0] * 4
+        self._recent = _Normal(FORGETTING)
+        self._long_ago = _Normal(SLOW_FORGETTING)
         self._coefficients = [0.0] * 4
         self._log_drift = 0.0
         self._num_steps = 0
@@ -60,11 +80,8 @@ class StepCost:
             error = math.log(step_s / foreseen_s)
             self._log_drift += DRIFT_SHARE * (error - self._log_drift)
         self._num_steps += 1
-        x, weight = _features(shape), step_s**-2
-        for i in range(4):
-            for j in range(4):
-                self._gram[i][j] = self._gram[i][j] * FORGETTING + weight * x[i] * x[j]
-            self._moment[i] = self._moment[i] * FORGETTING + weight * x[i] * step_s
+        for normal in (self._recent, self._long_ago):
+            normal.add(_features(shape), step_s)
         self._solve()
 
     def tokens_within(
@@ -96,7 +113,12 @@ class StepCost:
         return sum(c * x for c, x in zip(self._coefficients, _features(shape), strict=True))
 
     def _solve(self) -> None:
-        c, gram, moment = self._coefficients, self._gram, self._moment
+        c, some, more = self._coefficients, self._recent, self._long_ago
+        gram = [
+            [a + SLOW_WEIGHT * b for a, b in zip(*rows, strict=True)]
+            for rows in zip(some.gram, more.gram, strict=True)
+        ]
+        moment = [a + SLOW_WEIGHT * b for a, b in zip(some.moment, more.moment, strict=True)]
         for _ in range(SWEEPS):
             for i in (1, 2, 3, 0):  # what is not told apart yet counts for the tokens
                 if gram[i][i] <= 0:
