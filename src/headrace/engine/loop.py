@@ -97,6 +97,7 @@ class Engine:
         # Of the step before, told while the next one runs.
         self._untold_events: list[Event] = []
         self._untold_record: StepRecord | None = None
+        self._unlearned: tuple[StepShape, float] | None = None
         self._turned_s = 0.0  # when the last step ended; 0: there was nothing to do since
 
     # ---- any thread ----
@@ -286,6 +287,9 @@ class Engine:
         events, self._untold_events = self._untold_events, []
         for request_id in self._outbox.emit(events):
             self._scheduler.drop(request_id)
+        unlearned, self._unlearned = self._unlearned, None
+        if unlearned is not None:
+            self._cost.learn(*unlearned)
         record, self._untold_record = self._untold_record, None
         if record is not None and self._on_step is not None:
             self._on_step(record)
@@ -335,7 +339,7 @@ class Engine:
         self._native_s += result.native_s
         num_answer = sum(1 for row in plan.rows if row.num_new == 1)
         if plan.rows:
-            self._cost.learn(_shape(plan, num_answer), step_s)
+            self._unlearned = (_shape(plan, num_answer), step_s)
         self._untold_record = StepRecord(
             num_rows=len(plan.rows),
             num_tokens=plan.num_tokens,

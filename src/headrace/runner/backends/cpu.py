@@ -105,9 +105,7 @@ class CpuBackend:
         self.kernels = kernels
         # (L, 2, num_blocks, G * K * S) f16; zero pages are only taken from the system when written.
         self._kv = np.zeros(info.num_blocks * kv_bytes_per_block(spec) // 2, dtype=np.uint16)
-        self._kv_halves = (
-            spec.num_kv_heads * spec.head_dim * BLOCK_SIZE
-        )  # of a layer's block
+        self._kv_halves = spec.num_kv_heads * spec.head_dim * BLOCK_SIZE  # of a layer's block
 
     @property
     def info(self) -> BackendInfo:
@@ -146,10 +144,13 @@ class CpuBackend:
             top_logprobs,
         )
         native_s = time.perf_counter() - started
-        return StepResult(
-            rows=_rows(plan, tokens.tolist(), logprobs.tolist(), top.tolist(), top_logprobs.tolist()),
-            native_s=native_s,
-        )
+        if any(output.num_top >= 0 for row in plan.rows for output in row.outputs):
+            rows = _rows_with_logprobs(
+                plan, tokens.tolist(), logprobs.tolist(), top.tolist(), top_logprobs.tolist()
+            )
+        else:
+            rows = _rows(plan, tokens.tolist())
+        return StepResult(rows=rows, native_s=native_s)
 
     def close(self) -> None:
         """Give weights and K/V back."""
@@ -157,7 +158,15 @@ class CpuBackend:
         self._kv = np.zeros(0, dtype=np.uint16)
 
 
-def _rows(
+def _rows(plan: StepPlan, tokens: list[int]) -> tuple[RowResult, ...]:
+    drawn = iter(tokens)
+    return tuple(
+        row_result(row.sequence_id, tuple(TokenResult(next(drawn), 0.0, ()) for _ in row.outputs))
+        for row in plan.rows
+    )
+
+
+def _rows_with_logprobs(
     plan: StepPlan, tokens: list[int], logprobs: list[float], top: list[int], top_logprobs: list[float]
 ) -> tuple[RowResult, ...]:
     rows = []
