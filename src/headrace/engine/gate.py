@@ -32,7 +32,8 @@ class Gate:
         self._scheduler = scheduler
         self._cost = cost
         self._lengths = lengths
-        self._num_entering = self._num_entering_tokens = 0
+        self._entering: list[Sequence] = []
+        self._num_entering_tokens = 0
         self._num_refused_queue_full = self._num_refused_slo = 0
         self._room_s = 0.0
         self._room_until_s = -math.inf  # that forecast holds
@@ -40,7 +41,7 @@ class Gate:
     @property
     def num_entering(self) -> int:
         """Sequences let in that the scheduler does not have yet."""
-        return self._num_entering
+        return len(self._entering)
 
     @property
     def num_entering_tokens(self) -> int:
@@ -62,7 +63,7 @@ class Gate:
         limit, token_limit = self._config.max_num_queued_reqs, self._config.max_num_queued_tokens
         if limit is None and token_limit is None:
             return
-        num_waiting = self._scheduler.num_waiting + self._num_entering
+        num_waiting = self._scheduler.num_waiting + self.num_entering
         num_running = self._scheduler.num_running
         if num_waiting + num_running == 0:
             return
@@ -77,12 +78,13 @@ class Gate:
         """Let them in, or raise as `check_room` does."""
         num_tokens = sum(sequence.num_prompt for sequence in sequences)
         self.check_room(len(sequences), num_tokens)
-        self._num_entering += len(sequences)
+        self._entering = [*self._entering, *sequences]
         self._num_entering_tokens += num_tokens
 
     def clear_entering(self) -> None:
         """The scheduler has all that were let in."""
-        self._num_entering = self._num_entering_tokens = 0
+        self._entering = []
+        self._num_entering_tokens = 0
 
     def check_targets(self, sequences: Iterable[Sequence], now_s: float) -> None:
         """Raise Overloaded when the first token of one of them is foreseen after its deadline."""
@@ -132,7 +134,7 @@ class Gate:
     def _load(self, newcomer: Sequence | None) -> Load:
         """As it is now; behind it comes `newcomer`, before whom stands who goes first by the policy."""
         scheduler = self._scheduler
-        waiting = scheduler.waiting
+        waiting = scheduler.waiting + self._entering
         if newcomer is not None:
             mine = scheduler.rank(newcomer)
             waiting = [sequence for sequence in waiting if scheduler.rank(sequence) < mine]

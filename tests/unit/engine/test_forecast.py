@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the forecast says of a newcomer's first token against what then happens: the same scheduler, its steps
+taking what the costs say."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from headrace.core.config import EngineConfig
+from headrace.core.events import FirstToken
+from headrace.core.plan import BackendInfo, RowResult, StepPlan, StepResult, TokenResult
+from headrace.core.request import GenerateRequest, SamplingParams
+from headrace.engine.admission import sequences_of
+from headrace.engine.forecast import Demand, Load, first_token_s, room_s
+from headrace.engine.gate import Gate
+from headrace.engine.rates import OutputLengths, StepCost, StepShape
+from headrace.engine.scheduler import Scheduler
+from headrace.engine.sequence import Sequence
+
+INFO = BackendInfo(vocab_size=1000, max_model_len=8192, block_size=16, num_blocks=10_000)
+FIXED, PROMPT, DECODE, ATTENDED = 0.005, 0.0013, 0.001, 2e-7
+NUM_OUTPUT = 40
+
+
+def exact_s(shape: StepShape) -> float:
+    return (
+        FIXED + PROMPT * shape.num_prompt_tokens + DECODE * shape.num_decode_rows + ATTENDED * shape.attended
+    )
+
+
+def known_cost() -> StepCost:
+    cost = StepCost()
+    draw = random.Random(0)
+    for _ in range(200):
+        shape = StepShape(draw.randrange(0, 200), draw.randrange(0, 16), draw.randrange(0, 60_000))
+        cost.learn(shape, exact_s(shape))
+    return cost
+
+
+COST = known_cost()
+
+
+class Simulation:
+    def __init__(self, config: EngineConfig) -> None:
+        self.now_s = 0.0
+        self.scheduler = Scheduler(INFO, config, COST)
+        lengths = OutputLengths()
+        for _ in range(500):
+            lengths.learn(NUM_OUTPUT)
+        self.gate = Gate(config, self.scheduler, COST, lengths)
+        self._draw = random.Random(1)
+        self._ids = itertools.count()
+
+    def sequence(self, num_prompt: int) -> Sequence:
+        number = next(self._ids)
+        request = GenerateRequest(
+            request_id=str(number),
+            prompt_ids=tuple(self._draw.randrange(1000) for _ in range(num_prompt)),
+            params=SamplingParams(max_tokens=NUM_OUTPUT, ignore_eos=True, seed=0),
+        )
+        (sequence,) = sequences_of(
+            request, INFO, frozenset(), lambda: number, self.scheduler.new_lease, now_s=self.now_s
+        )
+        return sequence
+
+    def predicted_s(self, sequence: Sequence) -> float:
+        return first_token_s(self.gate._load(sequence), COST, self.gate._demand(sequence))
+
+    def step(self) -> list[str]:
+        """Ids of those whose first token came."""
+        schedule = self.scheduler.plan()
+        self.scheduler.begin(schedule, self.now_s)
+        rows = schedule.step.rows
+        num_decode = sum(row.num_new == 1 for row in rows)
+        attended = sum(row.num_new * (row.num_computed + row.num_new / 2) for row in rows)
+        self.now_s += exact_s(StepShape(schedule.step.num_tokens - num_decode, num_decode, attended))
+        events = self.scheduler.commit(schedule, answer(schedule.step), self.now_s)
+        return [event.request_id for event in events if isinstance(event, FirstToken)]
+
+
+def answer(plan: StepPlan) -> StepResult:
+    rows = tuple(
+        RowResult(row.sequence_id, tuple(TokenResult(7, 0.0, ()) for _ in row.outputs)) for row in plan.rows
+    )
+    return StepResult(rows=rows, native_s=0.0)
+
+
+def test_predictions_come_true() -> None:
+    """Of sixty random loads."""
+    ratios = []
+    for seed in range(60):
+        draw = random.Random(seed)
+        simulation = Simulation(EngineConfig(max_num_seqs=draw.choice([4, 16])))
+        for _ in range(draw.randrange(0, 50)):
+            simulation.scheduler.add(simulation.sequence(draw.choice([20, 100, 400, 1500])))
+        for _ in range(draw.randrange(0, 60)):
+            if simulation.scheduler.has_work:
+                simulation.step()
+        mine = simulation.sequence(draw.choice([20, 100, 400, 1500]))
+        predicted_s = simulation.predicted_s(mine)
+        begin_s = simulation.now_s
+        simulation.scheduler.add(mine)
+        while mine.request_id not in simulation.step():
+            pass
+        ratios.append(predicted_s / (simulation.now_s - begin_s))
+    ratios.sort()
+    assert 0.75 < ratios[30] < 1.4
+    assert ratios[6] > 0.6, "seldom far too hopeful"
+    assert ratios[53] < 2.5
+
+
+def test_more_load_means_a_later_first_token() -> None:
+    def load(num_waiting: int) -> Load:
+        return Load(
+            running=[Demand(0, 50.0, 200)] * 16,
+            waiting=[Demand(200, 40.0)] * num_waiting,
+            max_num_seqs=16,
+            max_num_batched_tokens=512,
+            limit_s=0.1,
+            idle_limit_s=0.4,
+        )
+
+    predicted = [first_token_s(load(n), COST, Demand(100, 40.0)) for n in (0, 10, 100, 1000)]
+    assert predicted == sorted(predicted)
+    assert predicted[3] > 5 * predicted[2]
+    assert first_token_s(load(5), COST, Demand(100, 1)) < first_token_s(load(5), COST, Demand(3000, 1))
+    assert 0 < room_s(load(5), COST) < first_token_s(load(5), COST, Demand(100, 1))
+
+
+def test_nothing_is_foreseen_before_anything_is_known() -> None:
+    load = Load(
+        running=[], waiting=[], max_num_seqs=1, max_num_batched_tokens=8, limit_s=0.1, idle_limit_s=0.4
+    )
+    assert first_token_s(load, StepCost(), Demand(100, 1.0)) == 0.0
+    assert room_s(load, COST) == 0.0
+
+
+def test_what_is_cached_is_not_counted() -> None:
+    simulation = Simulation(EngineConfig())
+    first = simulation.sequence(1600)
+    cold_s = simulation.predicted_s(first)
+    simulation.scheduler.add(first)
+    while simulation.scheduler.has_work:
+        simulation.step()
+    again = simulation.sequence(1)
+    again.tokens[:] = first.tokens[:1600]
+    again.keys[:] = first.keys[:100]
+    assert simulation.predicted_s(again) < cold_s / 10
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_who_goes_first_waits_for_fewer(policy: str) -> None:
+    simulation = Simulation(EngineConfig(scheduling_policy=policy, max_num_seqs=2))  # type: ignore[arg-type]
+    for _ in range(20):
+        simulation.scheduler.add(simulation.sequence(400))
+    plain, urgent = simulation.sequence(100), simulation.sequence(100)
+    urgent.priority = -1
+    ratio = simulation.predicted_s(urgent) / simulation.predicted_s(plain)
+    assert ratio < 0.3 if policy == "priority" else ratio > 0.9
