@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX512-VNNI at 256 bits: four byte products and their sum in one instruction.
+// AVX512-VNNI: four byte products and their sum in one instruction, at 512 bits where it pays.
 #include "attention_avx512.h"
 #include "elementwise_avx2.h"
 #include "kernels.h"
-#include "products_avx2.h"
+#include "products_avx512.h"
 
 namespace headrace {
 namespace {
@@ -25,7 +25,7 @@ struct VnniDot {
 }  // namespace
 
 const Kernels& vnni_kernels() {
-  static const Kernels table{"avx512vnni", matmul<VnniDot>, quantize, rms_norm, gated,
+  static const Kernels table{"avx512vnni", matmul_512<VnniDot>, quantize, rms_norm, gated,
                              attention<Attention512>, attention_shared<Attention512>, attention_parts<Attention512>,
                              merge_parts};
   return table;
