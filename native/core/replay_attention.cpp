@@ -5,7 +5,6 @@
 #include <functional>
 
 #include "program.h"
-#include "unpack.h"
 
 namespace headrace {
 
@@ -14,6 +13,7 @@ constexpr int64_t kHeadsWithTask = 8;        // rows with so few new tokens prep
 constexpr int64_t kTokensPerTask = 16;       // query tokens of an attention task
 constexpr int64_t kSharedTokensPerTask = 64;
 constexpr int64_t kTokensPerChunk = 4;       // that a thread takes at once where tokens are handed out
+constexpr int64_t kMostAtOnce = 256;         // numbers of a key that are rounded before they are scattered
 constexpr int64_t kTasksPerThread = 4;       // attention tasks enough to keep threads busy without splitting keys
 
 int64_t row_of(const Step& step, int64_t token) {
@@ -146,8 +146,13 @@ void Program::prepare_heads(const Op& op, const Step& step, int64_t row, int64_t
     prepare(key, op.other_vector);
     uint16_t* keys = step.kv + 2 * op.layer * plane + (block * G + g) * K * S + position % S;
     uint16_t* values = step.kv + (2 * op.layer + 1) * plane + ((block * G + g) * S + position % S) * K;
-    for (int64_t d = 0; d < K; ++d) keys[d * S] = f32_to_f16(key[d]);
-    for (int64_t d = 0; d < K; ++d) values[d] = f32_to_f16(value[d]);
+    uint16_t scattered[kMostAtOnce];
+    for (int64_t begin = 0; begin < K; begin += kMostAtOnce) {
+      const int64_t count = std::min(K - begin, kMostAtOnce);
+      kernels_.halves(key + begin, count, scattered);
+      for (int64_t d = 0; d < count; ++d) keys[(begin + d) * S] = scattered[d];
+    }
+    kernels_.halves(value, K, values);
   }
 }
 

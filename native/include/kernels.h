@@ -120,6 +120,8 @@ struct Kernels {
   // sums of NaN, so that every product shows it.
   void (*quantize)(const float* x, int64_t n, int8_t* q, float* scale, float* sum32, float* sum16);
   void (*rms_norm)(const float* x, const float* weight, int64_t n, float eps, float* y);
+  // x (n,) as f16, rounded to the nearest, ties to even.
+  void (*halves)(const float* x, int64_t n, uint16_t* y);
   void (*gated)(const float* gate, const float* up, int64_t n, Activation activation, float* y);
   // Query tokens [token_begin, token_end) of a row, all query heads of KV head g.
   void (*attention)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,

@@ -118,6 +118,10 @@ void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* 
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * factor * weight[i];
 }
 
+void halves(const float* x, int64_t n, uint16_t* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = f32_to_f16(x[i]);
+}
+
 void gated(const float* gate, const float* up, int64_t n, Activation activation, float* y) {
   for (int64_t i = 0; i < n; ++i) {
     const float g = gate[i];
@@ -235,7 +239,7 @@ void attention(const AttentionShape& shape, const AttentionRow& row, int64_t tok
 }  // namespace
 
 const Kernels& reference_kernels() {
-  static const Kernels table{"reference", matmul, quantize, rms_norm, gated, attention, attention_shared,
+  static const Kernels table{"reference", matmul, quantize, rms_norm, halves, gated, attention, attention_shared,
                              attention_parts, merge_parts};
   return table;
 }

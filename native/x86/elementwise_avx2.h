@@ -76,6 +76,14 @@ inline __m256 activate(__m256 g, Activation activation) {
   return _mm256_div_ps(g, _mm256_add_ps(one, exp256(u2)));
 }
 
+void halves(const float* x, int64_t n, uint16_t* y) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(y + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  if (i < n) reference_kernels().halves(x + i, n - i, y + i);
+}
+
 void gated(const float* gate, const float* up, int64_t n, Activation activation, float* y) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8)

@@ -25,7 +25,7 @@ struct Avx2Dot {
 }  // namespace
 
 const Kernels& avx2_kernels() {
-  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, gated,
+  static const Kernels table{"avx2", matmul<Avx2Dot>, quantize, rms_norm, halves, gated,
                              attention<Attention256>, attention_shared<Attention256>, attention_parts<Attention256>,
                              merge_parts};
   return table;

@@ -25,7 +25,7 @@ struct VnniDot {
 }  // namespace
 
 const Kernels& vnni_kernels() {
-  static const Kernels table{"avx512vnni", matmul_512<VnniDot>, quantize, rms_norm, gated,
+  static const Kernels table{"avx512vnni", matmul_512<VnniDot>, quantize, rms_norm, halves, gated,
                              attention<Attention512>, attention_shared<Attention512>, attention_parts<Attention512>,
                              merge_parts};
   return table;
