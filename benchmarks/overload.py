@@ -22,6 +22,7 @@ examples:
   python benchmarks/overload.py smollm2
   python benchmarks/overload.py smollm2 --factor 10 --duration 60 --slo-ttft-ms 2000 --json overload.json
 """
+KV_BYTES = 256 * 2**20  # soon all in use, so that what else grows shows
 WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school")
 
 
@@ -191,7 +192,15 @@ def main() -> int:
     parser.add_argument("--slo-ttft-ms", type=int, metavar="MS", help="target of every request")
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     args = parser.parse_args()
-    server = Server(args.model, ["--max-num-queued-reqs", str(args.queue)])
+    server = Server(
+        args.model,
+        [
+            "--max-num-queued-reqs",
+            str(args.queue),
+            "--kv-cache-memory-bytes",
+            str(KV_BYTES),
+        ],
+    )
     try:
         results = asyncio.run(measure(server, args))
     finally:

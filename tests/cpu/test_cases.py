@@ -150,7 +150,8 @@ def test_c4_several_answers_to_a_seed(llm: LLM) -> None:
 
 
 def test_several_answers_share_their_prompt(llm: LLM) -> None:
-    """Of a prompt of 200 tokens, four answers compute 200 and each its last one, nothing twice."""
+    """Of a prompt of 200 tokens, four answers compute 200, three its last one again to draw from, and all of
+    them the first four of the five that they draw."""
     engine = llm.model.engine
     before = engine.stats().num_computed_tokens
     llm.generate([prompt_of(200, 77)], SamplingParams(seed=1, max_tokens=5, ignore_eos=True), n=4)
@@ -183,7 +184,7 @@ def test_c6_greedy_rows_beside_random_and_banned_ones(llm: LLM) -> None:
 
 
 def test_c8_a_penalty_breaks_a_loop(llm: LLM) -> None:
-    prompt = "no no no no no no no no no no no no"
+    prompt = [28] * 60
 
     def ids(**penalty: float) -> list[int]:
         params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, **penalty)  # type: ignore[arg-type]

@@ -7,6 +7,17 @@ from __future__ import annotations
 from headrace.engine.sequence import Sequence
 
 
+def next_key(sequence: Sequence, num_found: int) -> bytes | None:
+    """The key of what a sequence needs after its first `num_found` blocks; None: no more of its prompt."""
+    return sequence.keys[num_found] if num_found < len(sequence.keys) else sequence.tail_key
+
+
+def wanted_keys(sequence: Sequence, num_found: int) -> list[bytes]:
+    """The keys of all that it needs after them."""
+    tail = [] if sequence.tail_key is None else [sequence.tail_key]
+    return sequence.keys[num_found:] + tail
+
+
 class PendingBlocks:
     """Prompt blocks by key, each with the running sequence that computes it."""
 
@@ -17,10 +28,9 @@ class PendingBlocks:
     def __len__(self) -> int:
         return len(self._owners)
 
-    def owner(self, sequence: Sequence, num_found: int) -> Sequence | None:
-        """Who computes what `sequence` needs after the `num_found` blocks that are there; None: nobody."""
-        key = sequence.keys[num_found] if num_found < len(sequence.keys) else sequence.tail_key
-        return self._owners.get(key) if key is not None else None
+    def owner(self, key: bytes) -> Sequence | None:
+        """Who computes it; None: nobody."""
+        return self._owners.get(key)
 
     def add(self, sequence: Sequence) -> None:
         """It starts: its known blocks from num_computed on are on their way, if they are not already."""

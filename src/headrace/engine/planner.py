@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from headrace.core.config import EngineConfig
 from headrace.core.plan import BlockCopy, RowPlan, StepPlan
 from headrace.engine.budget import ScoreBudget
-from headrace.engine.pending import PendingBlocks
+from headrace.engine.pending import PendingBlocks, next_key, wanted_keys
 from headrace.engine.placement import Placement, find_placement, fitted
 from headrace.engine.policy import Policy, share_prompt_tokens
 from headrace.engine.rates import StepCost
@@ -58,6 +58,7 @@ class Planner:
         self._draft = BlockDraft(view.pool)
         self._scores = ScoreBudget()
         self._held: dict[int, Hold] = {}
+        self._starting: set[bytes] = set()  # keys of what newcomers are to compute
         self._preempted: list[Sequence] = []
         self._rows: list[RowPlan] = []
         self._copies: list[BlockCopy] = []
@@ -91,8 +92,7 @@ class Planner:
                 return newcomers, self._displaced(sequence)
             num_places = min(sequence.num_known + 1, view.max_tokens)
             found = find_placement(sequence, view.index, self._draft, view.pool.block_size, num_places)
-            owner = view.pending.owner(sequence, len(found.block_ids)) if view.index is not None else None
-            if owner is not None and view.policy.rank(owner) < view.policy.rank(sequence):
+            if view.index is not None and self._is_on_its_way(sequence, found):
                 self._held[sequence.sequence_id] = Hold.PREFIX
                 continue
             num_free = self._draft.num_left - num_promised
@@ -102,7 +102,20 @@ class Planner:
                 return newcomers, self._displaced(sequence)
             num_promised += placement.num_needed
             newcomers.append(_Newcomer(sequence, placement))
+            self._starting.update(wanted_keys(sequence, len(placement.block_ids)))
         return newcomers, None
+
+    def _is_on_its_way(self, sequence: Sequence, found: Placement) -> bool:
+        """Whether the block that the sequence needs next is computed by one that runs or starts before it."""
+        if found.num_hit == sequence.num_reusable:
+            return False
+        key = next_key(sequence, len(found.block_ids))
+        if key is None:
+            return False
+        if key in self._starting:
+            return True
+        owner = self._view.pending.owner(key)
+        return owner is not None and self._view.policy.rank(owner) < self._view.policy.rank(sequence)
 
     def _displaced(self, waiting: Sequence) -> Sequence | None:
         view = self._view

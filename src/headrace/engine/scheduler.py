@@ -149,9 +149,11 @@ class Scheduler:
 
     def filled(self, schedule: Schedule) -> Schedule | None:
         """A schedule that was made while the last step ran, with the tokens that it drew. None when it does
-        not fit any more, because a sequence is over (it may be in it, or its place free for another), or
-        holds other blocks than before."""
+        not fit any more, because a sequence is over (it may be in it, or its place free for another), holds
+        other blocks than before, or has computed what another one waits to reuse."""
         if self._blocks.has_swapped or (self._has_left and self._waiting):
+            return None
+        if any(hold is Hold.PREFIX for _, hold in schedule.held):
             return None
         if any(sequence_id not in self._running for sequence_id in schedule.step.preempted):
             return None
