@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kHeadsWithTask = 8;        // rows with so few new tokens prepare heads inside their task
 constexpr int64_t kTokensPerTask = 16;       // query tokens of an attention task
 constexpr int64_t kSharedTokensPerTask = 64;
+constexpr int64_t kFewestShared = 128;       // places: to read fewer together is not worth a barrier
 constexpr int64_t kTokensPerChunk = 4;       // that a thread takes at once where tokens are handed out
 constexpr int64_t kMostAtOnce = 256;         // numbers of a key that are rounded before they are scattered
 constexpr int64_t kTasksPerThread = 4;       // attention tasks enough to keep threads busy without splitting keys
@@ -36,7 +37,7 @@ void Program::plan_attention(const Step& step) {
     longest = std::max(longest, step.num_computed[row] + num_new);
   }
   find_shared_prefixes(step);
-  if (!prefixes_.empty()) shared_sums_.resize(std::max<size_t>(shared_sums_.size(), step.num_tokens * part_floats));
+  if (!prefixes_.empty()) shared_sums_.resize(std::max<size_t>(shared_sums_.size(), step.num_tokens * 2 * part_floats));
   plan_shared(num_kv_heads);
   // Few short tasks over long contexts leave threads idle: split the keys too. What is computed is the same.
   const bool few = prefixes_.empty() && most_new <= kHeadsWithTask && step.num_rows * num_kv_heads < kTasksPerThread * team_->size();
@@ -58,39 +59,39 @@ void Program::plan_attention(const Step& step) {
 
 // Of the rows that begin with the same blocks as a first one, as many, and of what they share as much, as saves most.
 void Program::find_shared_prefixes(const Step& step) {
-  constexpr int64_t kSplitBlocks = kKeySplit / kBlockSize;
+  constexpr int64_t kSpanBlocks = kKeySpan / kBlockSize;
   prefixes_.clear();
-  num_shared_splits_.assign(static_cast<size_t>(step.num_rows), 0);
-  // Splits that both rows have computed before this step in the same blocks.
+  num_shared_places_.assign(static_cast<size_t>(step.num_rows), 0);
+  // Places, in whole spans, that both rows have computed before this step in the same blocks; too few are none.
   auto in_common = [&](int64_t a, int64_t b) {
-    const int64_t most = std::min(step.num_computed[a], step.num_computed[b]) / kKeySplit;
+    const int64_t most = std::min(step.num_computed[a], step.num_computed[b]) / kKeySpan;
     const int32_t *left = step.blocks + step.block_begin[a], *right = step.blocks + step.block_begin[b];
-    int64_t splits = 0;
-    while (splits < most && std::equal(left + splits * kSplitBlocks, left + (splits + 1) * kSplitBlocks,
-                                       right + splits * kSplitBlocks))
-      ++splits;
-    return splits;
+    int64_t spans = 0;
+    while (spans < most && std::equal(left + spans * kSpanBlocks, left + (spans + 1) * kSpanBlocks,
+                                      right + spans * kSpanBlocks))
+      ++spans;
+    return spans * kKeySpan < kFewestShared ? 0 : spans * kKeySpan;
   };
   std::vector<int64_t> common(static_cast<size_t>(step.num_rows));
   for (int64_t row = 0; row < step.num_rows; ++row) {
-    if (num_shared_splits_[row] || step.num_computed[row] < kKeySplit) continue;
+    if (num_shared_places_[row] || step.num_computed[row] < kFewestShared) continue;
     std::vector<int64_t> sorted;
     for (int64_t other = row + 1; other < step.num_rows; ++other) {
-      common[other] = num_shared_splits_[other] ? 0 : in_common(row, other);
+      common[other] = num_shared_places_[other] ? 0 : in_common(row, other);
       if (common[other]) sorted.push_back(common[other]);
     }
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
-    int64_t best = 0, num_splits = 0;
+    int64_t best = 0, num_places = 0;
     for (size_t i = 0; i < sorted.size(); ++i)
       if (static_cast<int64_t>(i + 1) * sorted[i] > best) {
         best = static_cast<int64_t>(i + 1) * sorted[i];
-        num_splits = sorted[i];
+        num_places = sorted[i];
       }
-    if (!num_splits) continue;
-    SharedPrefix prefix{static_cast<int32_t>(row), num_splits, {}, {}};
+    if (!num_places) continue;
+    SharedPrefix prefix{static_cast<int32_t>(row), num_places, {}, {}};
     for (int64_t member = row; member < step.num_rows; ++member) {
-      if (member > row && common[member] < num_splits) continue;
-      num_shared_splits_[member] = num_splits;
+      if (member > row && common[member] < num_places) continue;
+      num_shared_places_[member] = num_places;
       for (int64_t t = step.row_begin[member]; t < step.row_begin[member + 1]; ++t) {
         prefix.tokens.push_back(t);
         prefix.positions.push_back(step.num_computed[member] + t - step.row_begin[member]);
@@ -188,9 +189,9 @@ void Program::attend(const Op& op, const Step& step, const AttentionTask& task) 
                    step.num_computed[task.row],
                    buffer(op.in, begin),
                    buffer(op.out, begin)};
-  if (num_shared_splits_[task.row]) {
-    row.sums = shared_sums_.data() + begin * shape.num_heads * shape.part_floats();
-    row.num_summed = num_shared_splits_[task.row];
+  if (num_shared_places_[task.row]) {
+    row.sums = shared_sums_.data() + begin * shape.num_heads * shape.shared_floats();
+    row.num_summed = num_shared_places_[task.row];
   }
   if (task.split >= 0) {
     const bool seen = (task.split + 1) * kKeySplit > shape.first_place(row.first_position + task.token_begin);
@@ -224,11 +225,11 @@ void Program::attend_shared(const Op& op, const Step& step, const SharedTask& ta
     for (int32_t h = task.g * share; h < (task.g + 1) * share; ++h) {
       const int64_t token = prefix.tokens[i];
       queries.push_back(SharedQuery{buffer(op.in, token) + h * shape.head_dim,
-                                    shared_sums_.data() + (token * shape.num_heads + h) * shape.part_floats(),
+                                    shared_sums_.data() + (token * shape.num_heads + h) * shape.shared_floats(),
                                     prefix.positions[i]});
     }
   kernels_.attention_shared(shape, row, queries.data(), static_cast<int64_t>(queries.size()), task.g,
-                            prefix.num_splits);
+                            prefix.num_places);
 }
 
 float* Program::parts_of_row(const Op& op, const Step& step, int64_t row) {

@@ -79,16 +79,16 @@ struct AttentionRow {
   int64_t first_position;  // position of the row's token 0 in q
   const float* q;          // (num_new, H * K) of the row
   float* out;              // (num_new, H * K) of the row
-  // Where others share the row's first blocks: the first splits are summed up already, for (num_new, H) queries,
-  // each part_floats(). Null: none.
+  // Where others share the row's first blocks: their keys are summed up already, for (num_new, H) queries, each
+  // shared_floats(). Null: none.
   const float* sums = nullptr;
-  int64_t num_summed = 0;  // splits
+  int64_t num_summed = 0;  // places, a multiple of kKeySpan
 };
 
 // One query head of a row that shares its first blocks with others.
 struct SharedQuery {
   const float* q;    // (K,)
-  float* sums;       // part_floats(): of all shared splits, in order
+  float* sums;       // shared_floats()
   int64_t position;  // of its token
 };
 
@@ -103,6 +103,8 @@ struct AttentionShape {
   }
   // Floats of one query head's sum over one split: K unnormalised values, their maximum score, their weight.
   int64_t part_floats() const { return head_dim + 2; }
+  // And over the first places of a row: whole splits merged in order, then what there is of one more.
+  int64_t shared_floats() const { return 2 * part_floats(); }
 };
 
 constexpr int kBlockSize = 16;   // S, token places in a KV block
@@ -126,10 +128,10 @@ struct Kernels {
   // Query tokens [token_begin, token_end) of a row, all query heads of KV head g.
   void (*attention)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,
                     int64_t token_end, int32_t g);
-  // Queries of KV head g, of any rows whose first `num_splits` splits are the same blocks (those of `row`, of which
-  // only keys, values and blocks are read): each block is read once for many of them.
+  // Queries of KV head g, of any rows whose first `num_places` places, a multiple of kKeySpan, are in the same blocks
+  // (those of `row`, of which only keys, values and blocks are read): each block is read once for many of them.
   void (*attention_shared)(const AttentionShape& shape, const AttentionRow& row, const SharedQuery* queries,
-                           int64_t num_queries, int32_t g, int64_t num_splits);
+                           int64_t num_queries, int32_t g, int64_t num_places);
   // The same sums split by split, for splits [split_begin, split_end): part (t, h, split) at
   // parts + ((t * H + h) * num_splits + split) * part_floats(). A split that a token does not see gets weight 0.
   void (*attention_parts)(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin,

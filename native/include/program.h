@@ -99,7 +99,7 @@ class Program {
   // Rows whose block tables begin alike, so far that their keys are read once for all of them.
   struct SharedPrefix {
     int32_t row;         // one of them
-    int64_t num_splits;  // that they share
+    int64_t num_places;  // that they share
     std::vector<int64_t> tokens;     // of all of them, in the step
     std::vector<int64_t> positions;  // of each of these
   };
@@ -186,8 +186,8 @@ class Program {
   std::vector<float> parts_;  // (T, H, num_splits) sums of splits
   std::vector<SharedPrefix> prefixes_;
   std::vector<SharedTask> shared_tasks_;
-  std::vector<int64_t> num_shared_splits_;  // (R,)
-  std::vector<float> shared_sums_;          // (T, H) sums of shared splits
+  std::vector<int64_t> num_shared_places_;  // (R,)
+  std::vector<float> shared_sums_;          // (T, H) sums over shared places
   std::unique_ptr<std::atomic<int64_t>[]> counters_;
   int num_counters_ = 0;
 };

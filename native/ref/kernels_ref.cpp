@@ -213,10 +213,11 @@ void sum_splits(const AttentionShape& shape, const AttentionRow& row, const floa
   }
 }
 
+// Only whole splits: the rest of what is shared is summed up row by row.
 void attention_shared(const AttentionShape& shape, const AttentionRow& row, const SharedQuery* queries,
-                      int64_t num_queries, int32_t g, int64_t num_splits) {
+                      int64_t num_queries, int32_t g, int64_t num_places) {
   for (int64_t i = 0; i < num_queries; ++i)
-    sum_splits(shape, row, queries[i].q, queries[i].position, g, 0, num_splits, true, queries[i].sums);
+    sum_splits(shape, row, queries[i].q, queries[i].position, g, 0, num_places / kKeySplit, true, queries[i].sums);
 }
 
 void attention(const AttentionShape& shape, const AttentionRow& row, int64_t token_begin, int64_t token_end,
@@ -228,8 +229,12 @@ void attention(const AttentionShape& shape, const AttentionRow& row, int64_t tok
     const int64_t position = row.first_position + t;
     for (int32_t h = g * share; h < (g + 1) * share; ++h) {
       const int64_t query = t * shape.num_heads + h;
-      if (row.sums) std::copy(row.sums + query * F, row.sums + (query + 1) * F, sums.begin());
-      sum_splits(shape, row, row.q + query * K, position, g, row.num_summed, position / kKeySplit + 1, !row.sums,
+      const int64_t num_summed = row.num_summed / kKeySplit;
+      if (num_summed) {
+        const float* shared = row.sums + query * shape.shared_floats();
+        std::copy(shared, shared + F, sums.begin());
+      }
+      sum_splits(shape, row, row.q + query * K, position, g, num_summed, position / kKeySplit + 1, !num_summed,
                  sums.data());
       normalise(shape, sums.data(), row.out + query * K);
     }

@@ -90,23 +90,32 @@ inline void store_scores(const AttentionShape& shape, const Query& query, int64_
   }
 }
 
+// Places of one split that are summed up at once. Not from the split's beginning: the parts hold what is before.
+struct Places {
+  int64_t split, begin, end;
+  bool goes_on() const { return begin > split * kKeySplit; }
+};
+
+inline Places all_of(int64_t split) { return {split, split * kKeySplit, (split + 1) * kKeySplit}; }
+
 // R queries against one split, 64 keys at a time with a running maximum (Milakov and Gimelshein 2018). Spans start
 // at multiples of 64, and a span that a query does not see leaves it unchanged to the bit, so that a query's sums
-// do not depend on the tile it falls in.
+// do not depend on the tile it falls in, nor on where its places are cut at multiples of 64.
 template <class Isa, int R>
-void attend(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int32_t g, int64_t split) {
+void attend(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int32_t g,
+            const Places& places) {
   const int64_t K = shape.head_dim, G = shape.num_kv_heads, S = kBlockSize;
   int64_t first = queries[0].first, last = queries[0].last;
   float maximum[R], total[R];
   for (int r = 0; r < R; ++r) {
     first = std::min(first, queries[r].first);
     last = std::max(last, queries[r].last);
-    maximum[r] = -1e30f;
-    total[r] = 0;
-    std::memset(queries[r].part, 0, sizeof(float) * static_cast<size_t>(K));
+    maximum[r] = places.goes_on() ? queries[r].part[K] : -1e30f;
+    total[r] = places.goes_on() ? queries[r].part[K + 1] : 0;
+    if (!places.goes_on()) std::memset(queries[r].part, 0, sizeof(float) * static_cast<size_t>(K));
   }
-  first = std::max(first, split * kKeySplit);
-  last = std::min<int64_t>(last, (split + 1) * kKeySplit - 1);
+  first = std::max(first, places.begin);
+  last = std::min<int64_t>(last, places.end - 1);
   alignas(64) float score[R][kKeySpan];
   for (int64_t span = first / kKeySpan * kKeySpan; span <= last; span += kKeySpan) {
     const int64_t begin = std::max(span, first / S * S);               // first block that any query sees
@@ -146,11 +155,11 @@ void attend(const AttentionShape& shape, const AttentionRow& row, const Query* q
 // attend for `count` queries, 1 to Isa::kTile.
 template <class Isa, int R = Isa::kTile>
 void attend_tile(const AttentionShape& shape, const AttentionRow& row, const Query* queries, int count, int32_t g,
-                 int64_t split) {
+                 const Places& places) {
   if constexpr (R > 1) {
-    if (count < R) return attend_tile<Isa, R - 1>(shape, row, queries, count, g, split);
+    if (count < R) return attend_tile<Isa, R - 1>(shape, row, queries, count, g, places);
   }
-  attend<Isa, R>(shape, row, queries, g, split);
+  attend<Isa, R>(shape, row, queries, g, places);
 }
 
 // The query heads of KV head g of tokens [token_begin, token_end), a tile at a time: visit(tile, number of queries,
@@ -209,7 +218,7 @@ void attention_parts(const AttentionShape& shape, const AttentionRow& row, int64
   for_tiles<Isa>(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
     for (int64_t split = split_begin; split < split_end; ++split) {
       for (int i = 0; i < count; ++i) queries[i].part = parts + (index[i] * num_splits + split) * shape.part_floats();
-      attend_tile<Isa>(shape, row, queries, count, g, split);
+      attend_tile<Isa>(shape, row, queries, count, g, all_of(split));
     }
   });
 }
@@ -230,7 +239,7 @@ void sum_splits(const AttentionShape& shape, const AttentionRow& row, Query* que
   float part[Isa::kTile][kMaxHeadDim + 2];
   for (int64_t split = begin; split < end; ++split) {
     for (int i = 0; i < count; ++i) queries[i].part = empty ? sums[i] : part[i];
-    attend_tile<Isa>(shape, row, queries, count, g, split);
+    attend_tile<Isa>(shape, row, queries, count, g, all_of(split));
     if (!empty)
       for (int i = 0; i < count; ++i) merge_into(shape, sums[i], part[i]);
     empty = false;
@@ -255,15 +264,28 @@ void attention(const AttentionShape& shape, const AttentionRow& row, int64_t tok
                int32_t g) {
   if (!fits(shape)) return reference_kernels().attention(shape, row, token_begin, token_end, g);
   const int64_t F = shape.part_floats();
-  float own[Isa::kTile][kMaxHeadDim + 2];
+  const size_t bytes = sizeof(float) * static_cast<size_t>(F);
+  float own[Isa::kTile][kMaxHeadDim + 2], part[Isa::kTile][kMaxHeadDim + 2];
   float* sums[Isa::kTile];
   for (int i = 0; i < Isa::kTile; ++i) sums[i] = own[i];
   for_tiles<Isa>(shape, row, token_begin, token_end, g, [&](Query* queries, int count, const int64_t* index) {
-    if (row.sums)
-      for (int i = 0; i < count; ++i)
-        std::memcpy(own[i], row.sums + index[i] * F, sizeof(float) * static_cast<size_t>(F));
-    const int64_t begin = std::max(first_split(queries, count), row.num_summed);
-    sum_splits<Isa>(shape, row, queries, count, g, begin, last_split(queries, count) + 1, !row.sums, sums);
+    int64_t begin = row.num_summed / kKeySplit;
+    bool empty = begin == 0;
+    if (!empty)
+      for (int i = 0; i < count; ++i) std::memcpy(own[i], row.sums + index[i] * shape.shared_floats(), bytes);
+    if (row.num_summed % kKeySplit) {  // go on with what there is of a split
+      for (int i = 0; i < count; ++i) {
+        queries[i].part = empty ? own[i] : part[i];
+        std::memcpy(queries[i].part, row.sums + index[i] * shape.shared_floats() + F, bytes);
+      }
+      attend_tile<Isa>(shape, row, queries, count, g, {begin, row.num_summed, (begin + 1) * kKeySplit});
+      if (!empty)
+        for (int i = 0; i < count; ++i) merge_into(shape, own[i], part[i]);
+      empty = false;
+      ++begin;
+    }
+    begin = std::max(first_split(queries, count), begin);
+    sum_splits<Isa>(shape, row, queries, count, g, begin, last_split(queries, count) + 1, empty, sums);
     for (int i = 0; i < count; ++i) normalise(shape, own[i], row.out + index[i] * shape.head_dim);
   });
 }
@@ -271,9 +293,10 @@ void attention(const AttentionShape& shape, const AttentionRow& row, int64_t tok
 // Splits outside, tiles inside: a split's keys and values stay in the cache for all of them.
 template <class Isa>
 void attention_shared(const AttentionShape& shape, const AttentionRow& row, const SharedQuery* queries,
-                      int64_t num_queries, int32_t g, int64_t num_splits) {
-  if (!fits(shape)) return reference_kernels().attention_shared(shape, row, queries, num_queries, g, num_splits);
-  for (int64_t split = 0; split < num_splits; ++split)
+                      int64_t num_queries, int32_t g, int64_t num_places) {
+  if (!fits(shape)) return reference_kernels().attention_shared(shape, row, queries, num_queries, g, num_places);
+  const int64_t num_splits = num_places / kKeySplit;
+  for (int64_t split = 0; split * kKeySplit < num_places; ++split)
     for (int64_t begin = 0; begin < num_queries; begin += Isa::kTile) {
       const int count = static_cast<int>(std::min<int64_t>(Isa::kTile, num_queries - begin));
       Query tile[Isa::kTile];
@@ -282,6 +305,11 @@ void attention_shared(const AttentionShape& shape, const AttentionRow& row, cons
         const SharedQuery& query = queries[begin + i];
         tile[i] = Query{query.q, nullptr, shape.first_place(query.position), query.position};
         sums[i] = query.sums;
+      }
+      if (split == num_splits) {
+        for (int i = 0; i < count; ++i) tile[i].part = sums[i] + shape.part_floats();
+        attend_tile<Isa>(shape, row, tile, count, g, {split, split * kKeySplit, num_places});
+        continue;
       }
       // Before a window nothing is read, but that there is nothing is written once.
       if (split > 0 && split < first_split(tile, count)) continue;
