@@ -46,7 +46,9 @@ def test_help_has_examples(command: str) -> None:
 
 def test_the_table_and_the_files_agree() -> None:
     with_parser = {p.stem for p in PACKAGE_HOME.glob("*.py") if "def add_parser(" in p.read_text()}
-    assert {command.name for command in COMMANDS} == with_parser
+    # A command with several kinds may have a file for each.
+    commands = {name for name in with_parser if name.split("_")[0] not in with_parser - {name}}
+    assert {command.name for command in COMMANDS} == commands
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -59,20 +59,23 @@ class Sender:
 
 async def run_load(sender: Sender, calls: Sequence[Call], pace: Pace, duration_s: float | None) -> Load:
     """Nothing more is sent after `duration_s`, and what was sent is waited for."""
-    end_s = time.perf_counter() + (float("inf") if duration_s is None else duration_s)
-    if isinstance(pace, ClosedLoop):
+
+    def begin() -> Awaitable[object]:
+        end_s = time.perf_counter() + (float("inf") if duration_s is None else duration_s)
+        if not isinstance(pace, ClosedLoop):
+            return _open_loop(sender, calls, end_s)
         left = iter(calls)
-        return await timed(
-            sender, asyncio.gather(*(_lane(sender, left, end_s) for _ in range(pace.concurrency)))
-        )
-    return await timed(sender, _open_loop(sender, calls, end_s))
+        return asyncio.gather(*(_lane(sender, left, end_s) for _ in range(pace.concurrency)))
+
+    return await timed(sender, begin)
 
 
-async def timed(sender: Sender, work: Awaitable[object]) -> Load:
-    """Await `work`, or less when `sender.stop` is set, and read what came."""
+async def timed(sender: Sender, begin: Callable[[], Awaitable[object]]) -> Load:
+    """Begin and await the work, or less when `sender.stop` is set, and read what came. The time counts from
+    when the collector has had its last look, which takes a while in a large process."""
     with _collector_paused():
         begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-        await _until_stopped(asyncio.ensure_future(work), sender.stop)
+        await _until_stopped(asyncio.ensure_future(begin()), sender.stop)
         cpu_s = time.process_time() - begin_cpu_s
     end_s = max((sent.reply.end_s for sent in sender.sent), default=begin_s)
     first_s = min((sent.reply.sent_s for sent in sender.sent if sent.reply.sent_s), default=begin_s)

@@ -30,7 +30,7 @@ class LongPrompt:
 
 async def run_long_prompt(sender: Sender, calls: Sequence[Call]) -> Load:
     """Streams are given up once all others have been answered."""
-    return await timed(sender, _run(sender, calls))
+    return await timed(sender, lambda: _run(sender, calls))
 
 
 async def _run(sender: Sender, calls: Sequence[Call]) -> None:
