@@ -20,8 +20,8 @@ Rank = tuple[float, ...]
 PATIENCE_S = 10.0
 # What a token costs its tenant, as in Sheng et al. 2024, "Fairness in Serving Large Language Models".
 PROMPT_TOKEN_COST = 1.0
-MAX_TENANTS = 1024  # whose counters are kept; of more, those who have nothing to lose are forgotten
 OUTPUT_TOKEN_COST = 2.0
+MAX_TENANTS = 1024  # whose counters are kept; of more, those who have nothing to lose are forgotten
 
 
 class Ranked(Protocol):
@@ -148,28 +148,33 @@ class Fair(Generic[S]):
         self._weights = dict(weights)
         self._counters: dict[str, float] = {}
         self._queues: dict[str, _SortedQueue[S]] = {}  # none is empty
+        # Of each tenant that waits: counter, id of the sequence whose turn it is, tenant. Sorted, because
+        # clients may make up tenants by the thousand.
+        self._turns: list[tuple[float, int, str]] = []
+        self._turn_of: dict[str, tuple[float, int, str]] = {}
         self._last = ""  # the tenant that waited last
+        self._max_counters = MAX_TENANTS
 
     def rank(self, sequence: S) -> Rank:
         return (self._counters.get(sequence.tenant, 0.0), sequence.sequence_id)
 
     def waiting(self) -> Iterator[S]:
         """Each taken counts as served its prompt for whoever is taken next."""
-        turns = {tenant: iter(queue) for tenant, queue in self._queues.items()}
-        heads = []
-        for tenant, turn in turns.items():
-            first = next(turn)
-            heads.append((self._counters[tenant], first.sequence_id, first))
-        heapq.heapify(heads)
-        while heads:
-            counter, _, sequence = heads[0]
+        begun: list[tuple[float, int, S, Iterator[S]]] = []  # a heap of tenants somebody was taken from
+        place = 0  # of the first tenant nobody was taken from
+        while begun or place < len(self._turns):
+            if place < len(self._turns) and (not begun or self._turns[place][:2] < begun[0][:2]):
+                counter, _, tenant = self._turns[place]
+                place += 1
+                queue = iter(self._queues[tenant])
+                sequence = next(queue)
+            else:
+                counter, _, sequence, queue = heapq.heappop(begun)
             yield sequence
-            following = next(turns[sequence.tenant], None)
-            if following is None:
-                heapq.heappop(heads)
-                continue
-            counter += sequence.num_prompt * PROMPT_TOKEN_COST / self._weight(sequence.tenant)
-            heapq.heapreplace(heads, (counter, following.sequence_id, following))
+            following = next(queue, None)
+            if following is not None:
+                counter += sequence.num_prompt * PROMPT_TOKEN_COST / self._weight(sequence.tenant)
+                heapq.heappush(begun, (counter, following.sequence_id, following, queue))
 
     def add(self, sequence: S) -> None:
         tenant = sequence.tenant
@@ -177,6 +182,7 @@ class Fair(Generic[S]):
             self._counters[tenant] = max(self._counters.get(tenant, 0.0), self._floor())
             self._queues[tenant] = _SortedQueue()
         self._queues[tenant].add((sequence.sequence_id,), sequence)
+        self._set_turn(tenant)
 
     def remove(self, sequence: S) -> None:
         tenant = sequence.tenant
@@ -184,8 +190,9 @@ class Fair(Generic[S]):
         if not self._queues[tenant]:
             del self._queues[tenant]
             self._last = tenant
-            if len(self._counters) > MAX_TENANTS:
-                self._forget_idle()
+        self._set_turn(tenant)
+        if len(self._counters) > self._max_counters:
+            self._forget_idle()
 
     def may_displace(self, waiting: S, running: S) -> bool:
         return False
@@ -193,20 +200,34 @@ class Fair(Generic[S]):
     def charge(self, tenant: str, num_prompt_tokens: int, num_output_tokens: int) -> None:
         cost = num_prompt_tokens * PROMPT_TOKEN_COST + num_output_tokens * OUTPUT_TOKEN_COST
         self._counters[tenant] = self._counters.get(tenant, 0.0) + cost / self._weight(tenant)
+        if tenant in self._queues:
+            self._set_turn(tenant)
+
+    def _set_turn(self, tenant: str) -> None:
+        """Its counter or its queue has changed."""
+        before = self._turn_of.pop(tenant, None)
+        if before is not None:
+            del self._turns[bisect_left(self._turns, before)]
+        if tenant in self._queues:
+            first = next(iter(self._queues[tenant]))
+            turn = (self._counters[tenant], first.sequence_id, tenant)
+            insort(self._turns, turn)
+            self._turn_of[tenant] = turn
 
     def _forget_idle(self) -> None:
-        """Who is away and has been served no more than those who are there would be lifted to them anyway."""
+        """Who is away and has been served no more than those who are there would be lifted to them anyway.
+        Not again before as many more have come: looking through them all costs what they are."""
         floor = self._floor()
         self._counters = {
             tenant: counter
             for tenant, counter in self._counters.items()
             if tenant in self._queues or tenant == self._last or counter > floor
         }
+        self._max_counters = max(MAX_TENANTS, 2 * len(self._counters))
 
     def _floor(self) -> float:
         """The least counter of those who wait; of nobody, what the last one has come to."""
-        waiting = (self._counters[tenant] for tenant in self._queues)
-        return min(waiting, default=self._counters.get(self._last, 0.0))
+        return self._turns[0][0] if self._turns else self._counters.get(self._last, 0.0)
 
     def _weight(self, tenant: str) -> float:
         return self._weights.get(tenant, 1.0)

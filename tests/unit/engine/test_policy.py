@@ -140,6 +140,32 @@ def test_made_up_tenants_do_not_fill_the_memory() -> None:
     assert len(policy._counters) <= 2 * MAX_TENANTS
 
 
+TENANTS = st.sampled_from("abcd")
+TURNS = st.lists(st.tuples(st.sampled_from(["add", "remove", "charge"]), TENANTS, st.integers(0, 40)))
+
+
+@given(TURNS)
+def test_the_order_is_what_serving_one_after_the_other_gives(turns: list[tuple[str, str, int]]) -> None:
+    policy: Fair[Item] = Fair({"a": 2.0})
+    there: list[Item] = []
+    for number, (action, tenant, amount) in enumerate(turns):
+        if action == "add":
+            there.append(Item(number, tenant=tenant, num_prompt=amount))
+            policy.add(there[-1])
+        elif action == "remove" and there:
+            policy.remove(there.pop(amount % len(there)))
+        elif action == "charge":
+            policy.charge(tenant, amount, 3)
+    counters = {item.tenant: policy.rank(item)[0] for item in there}
+    left, expected = list(there), []
+    while left:
+        following = min(left, key=lambda item: (counters[item.tenant], item.sequence_id))
+        counters[following.tenant] += following.num_prompt / (2.0 if following.tenant == "a" else 1.0)
+        left.remove(following)
+        expected.append(following)
+    assert list(policy.waiting()) == expected
+
+
 def test_policies_by_name() -> None:
     kinds = {"fcfs": FirstComeFirstServed, "priority": Priority, "fair": Fair, "deadline": Deadline}
     for name, kind in kinds.items():
