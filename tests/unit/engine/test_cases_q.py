@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases Q in steps and over HTTP with integers for K/V, where test_cases.py leaves something to try.
-
-Q1   a client leaves              unit/api/test_server_life.py, test_cancel.py
-Q2   ... during a long prompt     unit/api/test_cancel.py over HTTP; here in steps
-Q5   a long prompt beside answers test_cases.py, test_workloads.py
-Q6   short prompts behind long    test_cases.py
-Q10  more than the cache holds    test_cases.py
-"""
+"""Cases Q over the fake backend, whose K/V are integers: warm prefixes, preemption, mixed-up answers, aborts,
+full length. tests/cpu/test_cases.py has them on real K/V and says where the others are."""
 
 from __future__ import annotations
 
