@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from draws import GREEDY
-from headrace.core.plan import Backend, DrawPlan, OutputPlan, RowPlan, StepPlan, TokenResult
+from headrace.core.plan import Backend, BlockCopy, DrawPlan, OutputPlan, RowPlan, StepPlan, TokenResult
 
 MIN_BLOCKS = 24
 
@@ -44,6 +44,8 @@ class _Conformance:
         self.check_scores_agree_with_draws()
         self.check_draws()
         self.check_drawable()
+        self.check_copies()
+        self.check_shared_blocks()
         self.check_bad_plans()
 
     # ---- pieces ----
@@ -241,6 +243,53 @@ class _Conformance:
         ):
             assert self._refuses(StepPlan(rows=(RowPlan(1, prompt[:1], 0, blocks, outputs),)))
 
+    def check_copies(self) -> None:
+        """A sequence goes on in a copy of another's last block, from places in its middle, in the step that
+        copies or, where that one only copies, in the next; the block that was copied stays as it was."""
+        size = self.info.block_size
+        first = self.prompts[-1]
+        for common in {len(first) - 1, size + 1, size + size // 2} - set(range(size + 1)):
+            other = first[:common] + self._ids(len(first) - common)
+            cold = self._alone(other, self._blocks(len(other)))
+            pool = list(range(self.info.num_blocks))
+            blocks = self._blocks(len(first), pool)
+            spare = self._blocks(2 * len(first), pool)
+            place = (common - 1) // size  # of the block that both begin, and then differ in
+            want = self._execute(self._row(first, blocks, 0, common))[0]
+            for num, apart in enumerate((False, True)):
+                fork = (*blocks[:place], *spare[num::2][: len(blocks) - place])
+                copies = (BlockCopy(blocks[place], fork[place]),)
+                rows: tuple[RowPlan, ...] = (
+                    self._row(other, fork, common),
+                    self._row(first, blocks, common, sequence_id=1),
+                )
+                if apart:
+                    assert self.backend.execute(StepPlan((), copies=copies)).rows == ()
+                    copies = ()
+                    rows = rows[:1]
+                result = self.backend.execute(StepPlan(rows, copies=copies))
+                self._same(result.rows[0].outputs, cold[common:], f"behind a copy of {common} places")
+                if not apart:
+                    self._same((*want, *result.rows[1].outputs), self.base[-1], "the block that was copied")
+
+    def check_shared_blocks(self) -> None:
+        """Rows that begin with the same blocks are as they are alone, whatever each computes behind them."""
+        size = self.info.block_size
+        common = self.prompts[-1][: 2 * size]
+        pool = list(range(self.info.num_blocks))
+        shared = self._blocks(len(common), pool)
+        self._execute(RowPlan(1, common, 0, shared, ()))
+        prompts = [common + self._ids(n) for n in (1, 2, size + 1)]
+        prompts.append(common[:size] + self._ids(2))
+        rows, wants = [], []
+        for number, prompt in enumerate(prompts):
+            num_shared = 1 if number == 3 else 2
+            wants.append(self._alone(prompt, self._blocks(len(prompt), list(pool)))[num_shared * size :])
+            own = self._blocks(len(prompt) - num_shared * size, pool)
+            rows.append(self._row(prompt, shared[:num_shared] + own, num_shared * size, sequence_id=number))
+        for number, (got, want) in enumerate(zip(self._execute(*rows), wants, strict=True)):
+            self._same(got, want, f"row {number} of those that share blocks")
+
     def check_bad_plans(self) -> None:
         """ValueError, before anything is written: the row beside the bad one is not touched either."""
         info = self.info
@@ -277,6 +326,15 @@ class _Conformance:
         }
         for name, bad in bad_rows.items():
             assert self._refuses(StepPlan(rows=(good, bad))), f"{name} was let through"
+        bad_copies = {
+            "a source outside": (BlockCopy(info.num_blocks, blocks[0]),),
+            "a target outside": (BlockCopy(spare[0], -1),),
+            "onto itself": (BlockCopy(blocks[0], blocks[0]),),
+            "a target twice": (BlockCopy(spare[0], blocks[0]), BlockCopy(spare[1], blocks[0])),
+            "a target that is read": (BlockCopy(spare[0], blocks[0]), BlockCopy(blocks[0], spare[1])),
+        }
+        for name, copies in bad_copies.items():
+            assert self._refuses(StepPlan((good,), copies=copies)), f"a copy with {name} was let through"
         rest = self._execute(self._row(prompt, blocks, cut))[0]
         self._same((*first, *rest), self.base[-1], "after refused plans")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from draws import GREEDY
-from headrace.core.plan import BackendInfo, OutputPlan, RowPlan, StepPlan
+from headrace.core.plan import BackendInfo, BlockCopy, OutputPlan, RowPlan, StepPlan
 from headrace.runner.plan_check import check_plan
 
 INFO = BackendInfo(vocab_size=100, max_model_len=16, block_size=4, num_blocks=8)
@@ -61,3 +61,26 @@ def test_a_breach_is_named(broken: RowPlan, message: str) -> None:
 def test_two_rows_may_not_write_one_block() -> None:
     with pytest.raises(ValueError, match="sequence 2: writes block 0, as sequence 1 does"):
         check_plan(StepPlan((row(), row(sequence_id=2, block_ids=(6, 0)))), INFO)
+
+
+def test_sound_copies_pass() -> None:
+    copies = (BlockCopy(1, 2), BlockCopy(1, 3), BlockCopy(4, 7))
+    check_plan(StepPlan((), copies=copies), INFO)
+    check_plan(StepPlan((row(),), copies=copies), INFO)  # which reads a target
+
+
+@pytest.mark.parametrize(
+    ("copies", "message"),
+    [
+        ((BlockCopy(8, 0),), "outside blocks 0 .. 7"),
+        ((BlockCopy(0, 8),), "outside blocks 0 .. 7"),
+        ((BlockCopy(-1, 0),), "outside blocks 0 .. 7"),
+        ((BlockCopy(0, -1),), "outside blocks 0 .. 7"),
+        ((BlockCopy(3, 3),), "another copy"),
+        ((BlockCopy(0, 3), BlockCopy(1, 3)), "another copy"),
+        ((BlockCopy(0, 3), BlockCopy(3, 1)), "another copy"),
+    ],
+)
+def test_copies_that_hang_on_their_order_are_refused(copies: tuple[BlockCopy, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_plan(StepPlan((), copies=copies), INFO)
