@@ -7,10 +7,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# Of the limit that a step is planned to take: times scatter.
-TARGET_SHARE = 0.85
-# A chunk below this would pay a step's fixed cost for next to nothing, and prompts must always go on.
-MIN_CHUNK = 8
+# A step is planned to end so much before its limit, and by as much more as steps scatter on this machine:
+# those that take unusually long should still end within twice the limit.
+MARGIN = 0.1
+USUAL_SCATTER = 0.1  # before it is measured
+# Where the answers' tokens alone take all the time, prompts get this share of that time on top: they always
+# go on, and the answers wait a quarter longer than they would anyway.
+MIN_PROMPT_SHARE = 0.25
 FIRST_CHUNK = 128  # while nothing has been measured
 FORGETTING = 0.97  # weight of a step beside the next one
 # While a long prompt comes in, all steps look alike and tell nothing of others: those of long ago still count
@@ -18,6 +21,7 @@ FORGETTING = 0.97  # weight of a step beside the next one
 SLOW_FORGETTING, SLOW_WEIGHT = 0.999, 0.02
 OUTLIER = 4.0  # a step that took more than so many times what was foreseen counts as so many
 DRIFT_SHARE = 0.2  # of a step in the running error
+SCATTER_SHARE = 0.05  # of a step in how far steps are usually off
 SWEEPS = 8
 
 
@@ -28,6 +32,41 @@ class StepShape:
     num_prompt_tokens: int  # of rows with several new tokens
     num_decode_rows: int  # rows with one
     attended: float  # sum over rows of new tokens times the tokens before them
+
+
+@dataclass(frozen=True, slots=True)
+class StepRates:
+    """What was learned up to one moment."""
+
+    fixed_s: float
+    prompt_s: float  # a prompt token
+    decode_s: float  # a decode row
+    attended_s: float  # a pair of a new token and one before it
+    margin: float  # steps are planned to take 1 / margin of their limit
+
+    def seconds(self, num_prompt_tokens: float, num_decode_rows: int, attended: float) -> float:
+        return (
+            self.fixed_s
+            + self.prompt_s * num_prompt_tokens
+            + self.decode_s * num_decode_rows
+            + self.attended_s * attended
+        )
+
+    def tokens_within(
+        self, limit_s: float, num_decode_rows: int, decode_context: float, prompt_context: float
+    ) -> float:
+        """As of `StepCost`, but whole only by chance."""
+        beside_s = self.seconds(0, num_decode_rows, decode_context)
+        left_s = max(limit_s / self.margin - beside_s, MIN_PROMPT_SHARE * beside_s)
+        # n tokens attend to n * context + n * n / 2 others.
+        linear, square = self.prompt_s + self.attended_s * prompt_context, self.attended_s / 2
+        root = linear + math.sqrt(linear * linear + 4 * square * left_s)
+        if root <= 0:
+            return FIRST_CHUNK
+        # Of square * n * n + linear * n = left_s, in the form that allows for square = 0.
+        num_tokens = max(1.0, 2 * left_s / root)
+        # What a prompt token costs is not known yet where it seems to cost nothing.
+        return num_tokens if self.prompt_s > 0 else min(num_tokens, FIRST_CHUNK)
 
 
 class _Normal:
@@ -60,11 +99,20 @@ class StepCost:
         self._long_ago = _Normal(SLOW_FORGETTING)
         self._coefficients = [0.0] * 4
         self._log_drift = 0.0
+        self._scatter = USUAL_SCATTER  # running mean of how far steps are off, as a logarithm
         self._num_steps = 0
 
     @property
     def is_known(self) -> bool:
         return self._num_steps > 0
+
+    @property
+    def rates(self) -> StepRates:
+        """At this moment; all zero while nothing is known. Any thread may ask."""
+        drift = self._drift
+        fixed, prompt, decode, attended = self._coefficients
+        margin = 1.0 + MARGIN + self._scatter
+        return StepRates(fixed * drift, prompt * drift, decode * drift, attended * drift, margin)
 
     def seconds(self, shape: StepShape) -> float:
         """Of such a step; 0 while nothing is known."""
@@ -78,6 +126,7 @@ class StepCost:
         if self._num_steps >= 8 and foreseen_s > 0:
             step_s = min(step_s, OUTLIER * foreseen_s)
             error = math.log(step_s / foreseen_s)
+            self._scatter += SCATTER_SHARE * (min(abs(error - self._log_drift), 1.0) - self._scatter)
             self._log_drift += DRIFT_SHARE * (error - self._log_drift)
         self._num_steps += 1
         for normal in (self._recent, self._long_ago):
@@ -88,21 +137,11 @@ class StepCost:
         self, limit_s: float, *, num_decode_rows: int, decode_context: int, prompt_context: int
     ) -> int:
         """How many prompt tokens, behind `prompt_context` others, fit into a step of `limit_s` beside so many
-        answers whose contexts sum to `decode_context`. At least MIN_CHUNK."""
+        answers whose contexts sum to `decode_context`. At least one, see MIN_PROMPT_SHARE."""
         if not self.is_known:
             return FIRST_CHUNK
-        fixed, per_token, _, per_attended = self._coefficients
-        beside_s = self._fitted(StepShape(0, num_decode_rows, decode_context)) or fixed
-        left_s = limit_s * TARGET_SHARE / self._drift - beside_s
-        # n tokens attend to n * context + n * n / 2 others.
-        linear, square = per_token + per_attended * prompt_context, per_attended / 2
-        if left_s <= 0 or (linear <= 0 and square <= 0):
-            return MIN_CHUNK if left_s <= 0 else FIRST_CHUNK
-        if square * left_s < 1e-6 * linear * linear:
-            num_tokens = left_s / linear
-        else:
-            num_tokens = (math.sqrt(linear * linear + 4 * square * left_s) - linear) / (2 * square)
-        return max(MIN_CHUNK, int(min(num_tokens, 2**20)))
+        num_tokens = self.rates.tokens_within(limit_s, num_decode_rows, decode_context, prompt_context)
+        return int(min(num_tokens, 2**20))
 
     @property
     def _drift(self) -> float:
@@ -113,7 +152,7 @@ class StepCost:
         return sum(c * x for c, x in zip(self._coefficients, _features(shape), strict=True))
 
     def _solve(self) -> None:
-        c, some, more = self._coefficients, self._recent, self._long_ago
+        c, some, more = list(self._coefficients), self._recent, self._long_ago
         gram = [
             [a + SLOW_WEIGHT * b for a, b in zip(*rows, strict=True)]
             for rows in zip(some.gram, more.gram, strict=True)
@@ -125,6 +164,7 @@ class StepCost:
                     continue
                 rest = sum(gram[i][j] * c[j] for j in range(4) if j != i)
                 c[i] = max(0.0, (moment[i] - rest) / gram[i][i])
+        self._coefficients = c  # in one go, for those who read on other threads
 
 
 def _features(shape: StepShape) -> tuple[float, float, float, float]:
