@@ -5,12 +5,17 @@ planner works: half of a step's prompt tokens for the first prompt, the rest for
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 
-from headrace.engine.rates import StepCost, StepShape
+from headrace.engine.rates import StepCost
 
-MAX_EVENTS = 400  # beyond them the rest is extrapolated: it is far off anyway
+# Played through one by one; what lies behind them is taken to go on at their pace, in proportion to its work.
+# So a forecast takes half a millisecond for a hundred that wait, and not much more for thousands.
+MAX_EVENTS = 64
+MAX_LAST_EVENTS = 64  # the newcomer's own, after what was reckoned in proportion
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +39,6 @@ class Load:
     idle_limit_s: float  # while nobody is
 
 
-@dataclass(slots=True)
-class _Row:
-    prompt: float
-    output: float
-    context: float
-
-
 def first_token_s(load: Load, cost: StepCost, mine: Demand) -> float:
     """Seconds until the first token of a request that comes behind all who wait; 0 while nothing is known."""
     if not cost.is_known:
@@ -52,7 +50,19 @@ def room_s(load: Load, cost: StepCost) -> float:
     """Seconds until one of those who wait has started; 0 while nothing is known or nobody waits."""
     if not cost.is_known or not load.waiting:
         return 0.0
-    return _Play(load, cost).until_started(1)
+    return _Play(load, cost).until_place()
+
+
+class _Reading:
+    """A sequence whose prompt is not computed yet."""
+
+    __slots__ = ("context", "output", "prompt")
+
+    def __init__(self, demand: Demand) -> None:
+        # A prompt that is all cached still takes one place to draw from.
+        self.prompt = max(float(demand.num_prompt), 1.0)
+        self.output = max(demand.num_output, 1.0)
+        self.context = float(demand.num_context)
 
 
 class _Play:
@@ -60,92 +70,155 @@ class _Play:
 
     def __init__(self, load: Load, cost: StepCost) -> None:
         self._load = load
-        self._cost = cost
-        self._rows = [
-            _Row(float(demand.num_prompt), max(demand.num_output, 1.0), float(demand.num_context))
-            for demand in load.running
-        ]
-        self._waiting = list(load.waiting)
-        self._num_started = 0
+        self._rates = cost.rates
         self._now_s = 0.0
+        self._num_steps = 0.0  # gone by
+        self._reading: list[_Reading] = []
+        self._answers: list[tuple[float, float]] = []  # heap of: the step each ends with, its context then
+        self._context = 0.0  # of all answers
+        self._num_started = 0  # of those who wait
+        for demand in load.running:
+            if demand.num_prompt > 0:
+                self._reading.append(_Reading(demand))
+            else:
+                self._answer(max(demand.num_output, 1.0), float(demand.num_context))
+        if self._num_running:
+            # Half of the step under way is still to go.
+            self._now_s = self._step(self._num_prompt_tokens()) / 2
 
     def until_first_token(self, mine: Demand) -> float:
-        me = _row(mine)
-        num_before = len(self._waiting)
-        for _ in range(MAX_EVENTS):
-            self._start_waiting()
-            if self._num_started == num_before and me not in self._rows and self._has_place:
-                self._rows.append(me)
+        me = _Reading(mine)
+        num_before = len(self._load.waiting)
+        self._play(num_before)
+        if self._num_started < num_before:
+            self._skip_to(num_before)
+        self.until_place()
+        self._reading.append(me)
+        for _ in range(MAX_LAST_EVENTS):
+            self._advance()
             if me.prompt <= 0:
                 return self._now_s
-            self._advance()
-        return self._now_s * max((num_before + 1) / max(self._num_started, 1), 1.0)
+        num_tokens = self._num_prompt_tokens()
+        return self._now_s + self._step(num_tokens) * self._num_unread / num_tokens
 
-    def until_started(self, num_sequences: int) -> float:
-        for _ in range(MAX_EVENTS):
-            self._start_waiting()
-            if self._num_started >= num_sequences:
-                break
+    def until_place(self) -> float:
+        while not self._has_place:
             self._advance()
         return self._now_s
 
+    def _play(self, num_to_start: int) -> None:
+        """Until so many of those who wait have started, or MAX_EVENTS have passed."""
+        for _ in range(MAX_EVENTS):
+            while self._num_started < num_to_start and self._has_place:
+                self._reading.append(_Reading(self._load.waiting[self._num_started]))
+                self._num_started += 1
+            if self._num_started == num_to_start:
+                break
+            self._advance()
+
+    def _skip_to(self, num_to_start: int) -> None:
+        """As if all up to there had started: work is done as fast as it was so far."""
+        waiting, load = self._load.waiting, self._load
+        ahead = self._work(load.running) + self._work(waiting[: self._num_started])
+        left = sum(row.prompt for row in self._reading) * self._rates.prompt_s
+        left += sum(end - self._num_steps for end, _ in self._answers) * self._answer_token_s
+        done = max(ahead - left, ahead / 100)  # answers that are longer than expected could make it negative
+        if done > 0:
+            self._now_s *= 1.0 + self._work(waiting[self._num_started : num_to_start]) / done
+        self._num_started = num_to_start
+
+    def _work(self, demands: Iterable[Demand]) -> float:
+        """Seconds of the machine, about."""
+        prompt_s, output_s = self._rates.prompt_s, self._answer_token_s
+        return sum(demand.num_prompt * prompt_s + demand.num_output * output_s for demand in demands)
+
+    @property
+    def _answer_token_s(self) -> float:
+        return self._rates.decode_s + self._rates.fixed_s / self._load.max_num_seqs
+
+    @property
+    def _num_running(self) -> int:
+        return len(self._reading) + len(self._answers)
+
     @property
     def _has_place(self) -> bool:
-        return len(self._rows) < self._load.max_num_seqs
+        return self._num_running < self._load.max_num_seqs
 
-    def _start_waiting(self) -> None:
-        while self._num_started < len(self._waiting) and self._has_place:
-            self._rows.append(_row(self._waiting[self._num_started]))
-            self._num_started += 1
+    def _answer(self, num_output: float, context: float) -> None:
+        heapq.heappush(self._answers, (self._num_steps + num_output, context + num_output))
+        self._context += context
 
     def _advance(self) -> None:
-        """To the next moment at which a prompt or an answer ends."""
-        reading = [row for row in self._rows if row.prompt > 0]
-        answering = [row for row in self._rows if row.prompt <= 0]
-        step_s, num_tokens = self._step(reading, answering)
-        first = reading[0] if reading else None
-        shortest = min(reading[1:], key=lambda row: row.prompt, default=None)
-        speeds = [(first, num_tokens if shortest is None else num_tokens / 2), (shortest, num_tokens / 2)]
-        num_steps = min(
-            [
-                *(row.prompt / speed for row, speed in speeds if row is not None),
-                *(max(row.output, 0.0) for row in answering),
-            ],
-            default=1.0,
-        )
-        num_steps = max(num_steps, 1.0)  # nothing ends within a step
-        for row, speed in speeds:
-            if row is not None:
-                row.prompt -= num_steps * speed
-                row.context += num_steps * speed
-        for row in answering:
-            row.output -= num_steps
-            row.context += num_steps
+        """To the next moment at which a prompt or an answer ends, at least a step on."""
+        num_tokens = self._num_prompt_tokens()
+        step_s = self._step(num_tokens)
+        num_steps = self._answers[0][0] - self._num_steps if self._answers else float("inf")
+        if self._reading:
+            num_steps = self._read(num_tokens, max(num_steps, 1.0))
+        num_steps = max(num_steps, 1.0)
         self._now_s += num_steps * step_s
-        self._rows = [row for row in self._rows if row.prompt > 1e-9 or row.output > 1e-9]
+        self._num_steps += num_steps
+        self._context += num_steps * len(self._answers)
+        while self._answers and self._answers[0][0] <= self._num_steps + 1e-9:
+            self._context -= heapq.heappop(self._answers)[1]
+        if self._reading:
+            self._end_prompts()
 
-    def _step(self, reading: list[_Row], answering: list[_Row]) -> tuple[float, float]:
-        """Seconds of a step now, and the prompt tokens that it computes."""
-        context = sum(row.context for row in answering)
-        if not reading:
-            return self._cost.seconds(StepShape(0, len(answering), context)), 0.0
-        limit_s = self._load.limit_s if answering else self._load.idle_limit_s
-        fitting = self._cost.tokens_within(
-            limit_s,
-            num_decode_rows=len(answering),
-            decode_context=int(context),
-            prompt_context=int(reading[0].context),
-        )
-        num_tokens = min(
-            float(fitting),
-            float(self._load.max_num_batched_tokens - len(answering)),
-            sum(row.prompt for row in reading),
-        )
-        num_tokens = max(num_tokens, 1.0)
-        attended = context + num_tokens * reading[0].context + num_tokens**2 / 2
-        return self._cost.seconds(StepShape(int(num_tokens), len(answering), attended)), num_tokens
+    def _read(self, num_tokens: float, max_steps: float) -> float:
+        """The prompts move on until one of them ends; returns by how many steps."""
+        first, *others = self._reading
+        if not others:
+            num_steps = max(min(first.prompt / num_tokens, max_steps), 1.0)
+            _read_on(first, num_steps * num_tokens)
+            return num_steps
+        half = num_tokens / 2
+        shortest = min(others, key=_prompt_of)
+        num_steps = min(first.prompt / half, shortest.prompt / half, max_steps)
+        if num_steps >= 1.0:
+            _read_on(first, num_steps * half)
+            _read_on(shortest, num_steps * half)
+            return num_steps
+        left = num_tokens - _read_on(first, half)
+        for row in (*sorted(others, key=_prompt_of), first):
+            left -= _read_on(row, left)
+        return 1.0
+
+    def _end_prompts(self) -> None:
+        """Those computed have their first token."""
+        for row in [row for row in self._reading if row.prompt <= 1e-9]:
+            row.prompt = 0.0
+            self._reading.remove(row)
+            if row.output > 1:
+                self._answer(row.output - 1, row.context + 1)
+
+    def _num_prompt_tokens(self) -> float:
+        """How many the next step computes."""
+        if not self._reading:
+            return 0.0
+        num_answers, load = len(self._answers), self._load
+        limit_s = load.limit_s if num_answers else load.idle_limit_s
+        fitting = self._rates.tokens_within(limit_s, num_answers, self._context, self._reading[0].context)
+        return max(min(fitting, load.max_num_batched_tokens - num_answers, self._num_unread), 1.0)
+
+    @property
+    def _num_unread(self) -> float:
+        return sum(row.prompt for row in self._reading)
+
+    def _step(self, num_tokens: float) -> float:
+        """Seconds of a step now, with so many prompt tokens."""
+        attended = self._context
+        if num_tokens:
+            attended += num_tokens * (self._reading[0].context + num_tokens / 2)
+        return self._rates.seconds(num_tokens, len(self._answers), attended)
 
 
-def _row(demand: Demand) -> _Row:
-    # A prompt that is all cached still takes one place to draw from.
-    return _Row(max(float(demand.num_prompt), 1.0), max(demand.num_output, 1.0), float(demand.num_context))
+def _prompt_of(row: _Reading) -> float:
+    return row.prompt
+
+
+def _read_on(row: _Reading, num_tokens: float) -> float:
+    """By as many of so many tokens as it lacks; returns how many."""
+    num_tokens = min(num_tokens, row.prompt)
+    row.prompt -= num_tokens
+    row.context += num_tokens
+    return num_tokens
