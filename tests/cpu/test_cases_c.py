@@ -55,7 +55,7 @@ def server(smollm2_path: Path) -> Iterator[LiveServer]:
 
 
 def body_of(path: str, text: str = PROMPT, **fields: Any) -> dict[str, Any]:
-    body = {"max_tokens": 12, "return_token_ids": True, **fields}
+    body = {"max_tokens": 8, "return_token_ids": True, **fields}
     return body | ({"messages": [{"role": "user", "content": text}]} if path == CHAT else {"prompt": text})
 
 
@@ -69,7 +69,7 @@ def choices(server: LiveServer, path: str, text: str = PROMPT, **fields: Any) ->
 
 def listed(server: LiveServer, texts: list[str]) -> list[list[int]]:
     """The answers to several prompts in one call."""
-    body = {"prompt": texts, "seed": 5, "max_tokens": 12, "return_token_ids": True}
+    body = {"prompt": texts, "seed": 5, "max_tokens": 8, "return_token_ids": True}
     got = server.post(TEXT, body).json()["choices"]
     assert [choice["index"] for choice in got] == list(range(len(texts)))
     return [choice["token_ids"] for choice in got]
@@ -82,7 +82,7 @@ def test_c1_a_seeded_request_in_changing_company(server: LiveServer, path: str) 
     alone = choices(server, path, **seeded)
     others = ({"temperature": 1.3}, {"max_tokens": 3, "text": "Hi"}, {"max_tokens": 20, "top_k": 4})
     with ThreadPoolExecutor(4) as clients:
-        for turn in range(4):
+        for turn in range(3):
             company = [clients.submit(choices, server, path, **fields) for fields in others[turn % 2 :]]  # type: ignore[arg-type]
             assert clients.submit(choices, server, path, **seeded).result() == alone
             for one in company:
@@ -91,7 +91,7 @@ def test_c1_a_seeded_request_in_changing_company(server: LiveServer, path: str) 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 def test_c2_seeds_at_the_edges(server: LiveServer, path: str) -> None:
-    seeds = (0, 1, 2, -1, 2**63, 2**63 - 1)
+    seeds = (0, 1, -1, 2**63)
     texts = [choices(server, path, seed=seed)[0] for seed in seeds]
     assert texts == [choices(server, path, seed=seed)[0] for seed in seeds]
     assert len({tuple(ids) for ids in texts}) == len(seeds)
@@ -138,7 +138,7 @@ def test_c6_rows_of_every_kind_in_one_batch(server: LiveServer) -> None:
         {"temperature": 0, "logit_bias": banned},
         {"temperature": 1, "logit_bias": banned, "top_p": 1e-9, "seed": 2},
         {"temperature": 2, "top_k": 1, "seed": 3},
-        {"temperature": 1, "min_tokens": 12, "seed": 4},
+        {"temperature": 1, "min_tokens": 8, "seed": 4},
     ]
     alone = [choices(server, TEXT, **kind) for kind in kinds]
     with ThreadPoolExecutor(len(kinds)) as clients:

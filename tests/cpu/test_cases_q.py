@@ -94,7 +94,7 @@ def test_q3_scores_of_a_prompt_that_is_in_the_cache(warm: LLM, cold: LLM) -> Non
 
 def test_q3_a_conversation_goes_on_behind_its_own_answers(warm: LLM, cold: LLM) -> None:
     """K/V that single steps wrote are found by the next turn, and are those that one long prompt writes."""
-    params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True, logprobs=1)
+    params = SamplingParams(temperature=0, max_tokens=14, ignore_eos=True, logprobs=1)
     prompt = prompt_of(20, 4)
     for turn in range(4):
         before = warm.model.engine.stats().num_hit_tokens
@@ -119,19 +119,19 @@ def test_q4_preempted_draws_and_scores_do_not_change(warm: LLM, smollm2_path: Pa
             temperature=0.9 * (number % 2),
             seed=number,
             frequency_penalty=0.5 * (number % 3),
-            max_tokens=60,
+            max_tokens=40,
             ignore_eos=True,
             logprobs=1,
             prompt_logprobs=0,
         )
         for number in range(6)
     ]
-    with new_llm(smollm2_path, 14, enable_prefix_caching=caches) as tight:
+    with new_llm(smollm2_path, 10, enable_prefix_caching=caches) as tight:
         pressed = tight.generate(prompts, params)
         stats = tight.model.engine.stats()
-    assert stats.num_blocks == stats.num_free_blocks == 14
+    assert stats.num_blocks == stats.num_free_blocks == 10
     assert stats.num_preemptions > 0
-    assert [len(output.outputs[0].token_ids) for output in pressed] == [60] * 6
+    assert [len(output.outputs[0].token_ids) for output in pressed] == [40] * 6
     roomy = warm.generate(prompts, params)
     assert [numbers(output) for output in pressed] == [numbers(output) for output in roomy]
 
