@@ -46,11 +46,18 @@ def first_token_s(load: Load, cost: StepCost, mine: Demand) -> float:
     return _Play(load, cost).until_first_token(mine)
 
 
-def room_s(load: Load, cost: StepCost) -> float:
-    """Seconds until one of those who wait has started; 0 while nothing is known or nobody waits."""
+def ended_s(load: Load, cost: StepCost, num_to_end: int) -> float:
+    """Seconds until so many have ended; 0 while nothing is known or nobody is there."""
+    if not cost.is_known or not (load.running or load.waiting):
+        return 0.0
+    return _Play(load, cost).until_ended(num_to_end)
+
+
+def started_s(load: Load, cost: StepCost, num_to_start: int) -> float:
+    """Seconds until so many of those who wait have started; 0 while nothing is known or nobody waits."""
     if not cost.is_known or not load.waiting:
         return 0.0
-    return _Play(load, cost).until_place()
+    return _Play(load, cost).until_started(min(num_to_start, len(load.waiting)))
 
 
 class _Reading:
@@ -92,7 +99,8 @@ class _Play:
         self._play(num_before)
         if self._num_started < num_before:
             self._skip_to(num_before)
-        self.until_place()
+        while not self._has_place:
+            self._advance()
         self._reading.append(me)
         for _ in range(MAX_LAST_EVENTS):
             self._advance()
@@ -101,20 +109,36 @@ class _Play:
         num_tokens = self._num_prompt_tokens()
         return self._now_s + self._step(num_tokens) * self._num_unread / num_tokens
 
-    def until_place(self) -> float:
-        while not self._has_place:
+    def until_ended(self, num_to_end: int) -> float:
+        num_before, num_ended = self._num_running, 0
+        for _ in range(MAX_EVENTS):
+            self._start(len(self._load.waiting))
+            num_ended = num_before + self._num_started - self._num_running
+            if num_ended >= num_to_end or not self._num_running:
+                return self._now_s
             self._advance()
-        return self._now_s
+        return self._now_s * num_to_end / max(num_ended, 1)
+
+    def until_started(self, num_to_start: int) -> float:
+        """Who has a place starts with the next step."""
+        self._play(num_to_start)
+        if self._num_started < num_to_start:
+            self._skip_to(num_to_start)
+        return self._now_s + self._step(self._num_prompt_tokens())
 
     def _play(self, num_to_start: int) -> None:
         """Until so many of those who wait have started, or MAX_EVENTS have passed."""
         for _ in range(MAX_EVENTS):
-            while self._num_started < num_to_start and self._has_place:
-                self._reading.append(_Reading(self._load.waiting[self._num_started]))
-                self._num_started += 1
+            self._start(num_to_start)
             if self._num_started == num_to_start:
                 break
             self._advance()
+
+    def _start(self, num_to_start: int) -> None:
+        """As many of them as have a place."""
+        while self._num_started < num_to_start and self._has_place:
+            self._reading.append(_Reading(self._load.waiting[self._num_started]))
+            self._num_started += 1
 
     def _skip_to(self, num_to_start: int) -> None:
         """As if all up to there had started: work is done as fast as it was so far."""

@@ -8,10 +8,11 @@ import math
 import time
 from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
 
 from headrace.core.config import EngineConfig
 from headrace.core.errors import Overloaded
-from headrace.engine.forecast import Demand, Load, first_token_s, room_s
+from headrace.engine.forecast import Demand, Load, ended_s, first_token_s, started_s
 from headrace.engine.planner import IDLE_STEP_FACTOR
 from headrace.engine.rates import OutputLengths, StepCost
 from headrace.engine.scheduler import Scheduler
@@ -20,6 +21,14 @@ from headrace.engine.sequence import Sequence
 # A forecast of when there is room serves everybody who asks within this time: in a storm of requests saying
 # no must cost nothing.
 ROOM_FORECAST_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """What must become free in the queue."""
+
+    num_places: int = 0
+    num_tokens: int = 0
 
 
 class Gate:
@@ -35,8 +44,8 @@ class Gate:
         self._entering: list[Sequence] = []
         self._num_entering_tokens = 0
         self._num_refused_queue_full = self._num_refused_slo = 0
-        self._room_s = 0.0
-        self._room_until_s = -math.inf  # that forecast holds
+        self._room_s: dict[_Lack, float] = {}
+        self._room_until_s = -math.inf  # those forecasts hold
 
     @property
     def num_entering(self) -> int:
@@ -68,11 +77,15 @@ class Gate:
         if num_waiting + num_running == 0:
             return
         num_places = max(self._config.max_num_seqs - num_running, 0)
-        if limit is not None and num_waiting + num_sequences - num_places > limit:
-            self._refuse_full(f"{num_waiting} requests wait already, and at most {limit} may")
+        if limit is not None and (lacking := num_waiting + num_sequences - num_places - limit) > 0:
+            why = f"{num_waiting} requests wait already, and at most {limit} may"
+            self._refuse_full(why, _Lack(num_places=lacking))
         num_queued = self._scheduler.num_queued_tokens + self._num_entering_tokens
-        if token_limit is not None and num_waiting >= num_places and num_queued + num_tokens > token_limit:
-            self._refuse_full(f"{num_queued} prompt tokens wait already, and at most {token_limit} may")
+        if token_limit is None or num_waiting < num_places:
+            return
+        if (lacking := num_queued + num_tokens - token_limit) > 0:
+            why = f"{num_queued} prompt tokens wait already, and at most {token_limit} may"
+            self._refuse_full(why, _Lack(num_tokens=lacking))
 
     def enter(self, sequences: Ordered[Sequence]) -> None:
         """Let them in, or raise as `check_room` does."""
@@ -97,17 +110,29 @@ class Gate:
                 self._num_refused_slo += 1
                 self._refuse_late(sequence, now_s - sequence.arrival_s + predicted_s, late_s)
 
-    def _refuse_full(self, why: str) -> None:
+    def _refuse_full(self, why: str, lack: _Lack) -> None:
         self._num_refused_queue_full += 1
         now_s = time.monotonic()
         if now_s >= self._room_until_s:
-            self._room_s = room_s(self._load(None), self._cost)
+            self._room_s.clear()
             self._room_until_s = now_s + ROOM_FORECAST_S
+        if lack not in self._room_s:
+            self._room_s[lack] = self._until_free_s(lack)
+        room_s = self._room_s[lack]
         raise Overloaded(
-            f"The server is busy: {why}. Try again in {self._room_s:.1f} s",
-            code="queue_full",
-            retry_after_s=self._room_s,
+            f"The server is busy: {why}. Try again in {room_s:.1f} s", code="queue_full", retry_after_s=room_s
         )
+
+    def _until_free_s(self, lack: _Lack) -> float:
+        if lack.num_places:
+            return ended_s(self._load(None), self._cost, lack.num_places)
+        num_tokens = num_sequences = 0
+        for sequence in sorted(self._scheduler.waiting + self._entering, key=self._scheduler.rank):
+            num_sequences += 1
+            num_tokens += sequence.num_prompt
+            if num_tokens >= lack.num_tokens:
+                break
+        return started_s(self._load(None), self._cost, num_sequences)
 
     def _refuse_late(self, sequence: Sequence, predicted_s: float, late_s: float) -> None:
         assert sequence.deadline_s is not None

@@ -18,7 +18,7 @@ from headrace.core.plan import BackendInfo, RowResult, StepPlan, StepResult, Tok
 from headrace.core.request import GenerateRequest, SamplingParams
 from headrace.engine import forecast
 from headrace.engine.admission import sequences_of
-from headrace.engine.forecast import Demand, Load, first_token_s, room_s
+from headrace.engine.forecast import Demand, Load, ended_s, first_token_s, started_s
 from headrace.engine.gate import Gate
 from headrace.engine.rates import OutputLengths, StepCost, StepShape
 from headrace.engine.scheduler import Scheduler
@@ -69,6 +69,10 @@ class Simulation:
             request, INFO, frozenset(), lambda: number, self.scheduler.new_lease, now_s=self.now_s
         )
         return sequence
+
+    @property
+    def num_there(self) -> int:
+        return self.scheduler.num_running + self.scheduler.num_waiting
 
     def predicted_s(self, sequence: Sequence) -> float:
         return first_token_s(self.gate._load(sequence), COST, self.gate._demand(sequence))
@@ -160,7 +164,33 @@ def test_every_load_has_a_forecast(
         idle_limit_s=0.4,
     )
     assert 0 <= first_token_s(load, cost, Demand(num_prompt, 40.0)) < math.inf
-    assert 0 <= room_s(load, cost) < math.inf
+    for num_sequences in (1, 7, 100):
+        assert 0 <= ended_s(load, cost, num_sequences) < math.inf
+        assert 0 <= started_s(load, cost, num_sequences) < math.inf
+
+
+@pytest.mark.parametrize("num_to_end", [1, 8])
+def test_room_comes_when_foreseen(num_to_end: int) -> None:
+    """Of sixty random loads: when so many of all that are there have ended. Prompts that start one after
+    another leave places free, which are not room in a queue."""
+    ratios = []
+    for seed in range(60):
+        draw = random.Random(seed)
+        simulation = Simulation(EngineConfig(max_num_seqs=16))
+        for _ in range(draw.randrange(10, 50)):
+            simulation.scheduler.add(simulation.sequence(draw.choice([20, 100, 400])))
+        for _ in range(draw.randrange(0, 40)):
+            simulation.step()
+        predicted_s = ended_s(simulation.gate._load(None), COST, num_to_end)
+        begin_s = simulation.now_s
+        num_there = simulation.num_there
+        while simulation.num_there > num_there - num_to_end:
+            simulation.step()
+        ratios.append(predicted_s / (simulation.now_s - begin_s))
+    ratios.sort()
+    assert 0.75 < ratios[30] < 1.4
+    assert ratios[6] > 0.6, "seldom far too hopeful"
+    assert ratios[53] < 2.5
 
 
 def test_more_load_means_a_later_first_token() -> None:
@@ -178,7 +208,10 @@ def test_more_load_means_a_later_first_token() -> None:
     assert predicted == sorted(predicted)
     assert predicted[3] > 5 * predicted[2]
     assert first_token_s(load(5), COST, Demand(100, 1)) < first_token_s(load(5), COST, Demand(3000, 1))
-    assert 0 < room_s(load(5), COST) < first_token_s(load(5), COST, Demand(100, 1))
+    assert 0 < started_s(load(50), COST, 1) < started_s(load(50), COST, 50)
+    assert started_s(load(5), COST, 1) <= first_token_s(load(5), COST, Demand(100, 1))
+    ended = [ended_s(load(50), COST, n) for n in (1, 17, 60)]
+    assert 0 < ended[0] < ended[1] < ended[2]
 
 
 def test_nothing_is_foreseen_before_anything_is_known() -> None:
@@ -186,7 +219,7 @@ def test_nothing_is_foreseen_before_anything_is_known() -> None:
         running=[], waiting=[], max_num_seqs=1, max_num_batched_tokens=8, limit_s=0.1, idle_limit_s=0.4
     )
     assert first_token_s(load, StepCost(), Demand(100, 1.0)) == 0.0
-    assert room_s(load, COST) == 0.0
+    assert ended_s(load, COST, 1) == started_s(load, COST, 1) == 0.0
 
 
 def test_what_is_cached_is_not_counted() -> None:

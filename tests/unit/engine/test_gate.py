@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -86,15 +87,21 @@ def test_the_queue_may_be_bounded_by_tokens(make: Make) -> None:
         engine.submit(replace(REQUEST, request_id="more"), ignore)
 
 
-def test_what_waits_is_told_how_long(make: Make) -> None:
-    engine = make(step_s=0.01, max_num_queued_reqs=0)
-    heard = threading.Event()
+@pytest.mark.parametrize("limit", [{"max_num_queued_reqs": 0}, {"max_num_queued_tokens": 2}])
+def test_who_finds_no_room_is_told_when_there_is(make: Make, limit: dict[str, int]) -> None:
+    """Also where nobody waits yet."""
+    engine = make(step_s=0.01, **limit)
+    heard: list[Event] = []
     engine.start()
-    engine.submit_all(requests(2), lambda event: heard.set())
-    assert heard.wait(10)
+    engine.submit_all(requests(2), heard.append)
+    while len(heard) < 10:
+        time.sleep(0.001)
     with pytest.raises(Overloaded) as caught:
         engine.submit(replace(REQUEST, request_id="more"), ignore)
-    assert caught.value.retry_after_s >= 0
+    if "max_num_queued_reqs" in limit:
+        assert 0.05 < caught.value.retry_after_s < 1.0, "some 25 steps of a hundredth"
+    else:
+        assert caught.value.retry_after_s >= 0
     assert engine.drain(20)
 
 
