@@ -1,181 +1,199 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server offered many times what it can do: what those who are let in wait, how quickly the others are
-refused, whether /health keeps answering and memory stays flat. Starts `headrace serve` itself."""
+refused and whether what they are told is true, whether /health keeps answering and memory stays flat. Starts
+`headrace serve` itself."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import math
 import random
-import re
-import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
+from own_server import MIB, OwnServer
+
+from headrace.bench.http_exchange import HttpClient, Reply
+from headrace.bench.spread import spread_of
 
 EXAMPLES = """\
 examples:
   python benchmarks/overload.py smollm2
-  python benchmarks/overload.py smollm2 --factor 10 --duration 60 --slo-ttft-ms 2000 --json overload.json
+  python benchmarks/overload.py smollm2 --factor 10 --duration 60 --slo-ttft-ms 1000 --json overload.json
 """
-KV_BYTES = 256 * 2**20  # soon all in use, so that what else grows shows
+KV_BYTES = 256 * MIB  # soon all in use, so that what else grows shows
+NUM_AT_ONCE = 16  # as many as run
+PATH = "/v1/completions"
+HEALTH_EVERY_S = 0.05
+RETRY_EVERY_S = 0.025
 WORDS = ("time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world", "school")
 
 
 @dataclass
-class Load:
-    """What was seen of one load. Times in seconds."""
+class Seen:
+    """Of one load."""
 
-    ttft_s: list[float] = field(default_factory=list)
-    e2e_s: list[float] = field(default_factory=list)
-    refused_s: list[float] = field(default_factory=list)
-    retry_after_s: list[int] = field(default_factory=list)
-    num_failed: int = 0
-
-
-class Server:
-    def __init__(self, model: str, options: list[str]) -> None:
-        command = [sys.executable, "-m", "headrace", "serve", model, "--port", "0", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        found = re.search(r"http://([\d.]+):(\d+)/", self.process.stdout.readline())
-        if found is None:
-            raise SystemExit("the server did not start")
-        self.host, self.port = found[1], int(found[2])
-
-    def resident_mib(self) -> float:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+)", status)
-        return int(found[1]) / 1024 if found else 0.0
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.wait(60)
+    replies: list[Reply] = field(default_factory=list)
+    health: list[Reply] = field(default_factory=list)
+    late_s: list[float] = field(default_factory=list)  # how much later than planned the client sent
+    held_mib: list[float] = field(default_factory=list)  # each second
+    seconds: float = 0.0
+    client_cpu_s: float = 0.0
+    server_cpu_s: float = 0.0
 
 
-def body_of(draw: random.Random, num_output: int) -> bytes:
-    text = " ".join(draw.choice(WORDS) for _ in range(60))
-    fields = {"prompt": text, "max_tokens": num_output, "ignore_eos": True, "temperature": 0, "stream": True}
+def body_of(draw: random.Random, num_output: int, slo_ttft_ms: float | None) -> bytes:
+    """A prompt of about 60 tokens."""
+    fields = {
+        "prompt": " ".join(draw.choice(WORDS) for _ in range(60)),
+        "max_tokens": num_output,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+        "slo_ttft_ms": slo_ttft_ms,
+    }
     return json.dumps(fields).encode()
 
 
-async def ask(server: Server, body: bytes, slo_ttft_ms: int | None, load: Load) -> None:
-    begin_s = time.monotonic()
-    try:
-        reader, writer = await asyncio.open_connection(server.host, server.port)
-    except OSError:
-        load.num_failed += 1
-        return
-    try:
-        slo = f"x-slo-ttft-ms: {slo_ttft_ms}\r\n" if slo_ttft_ms else ""
-        writer.write(
-            f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{slo}"
-            f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-            + body
-        )
-        head = await reader.readuntil(b"\r\n\r\n")
-        status = int(head.split(b" ", 2)[1])
-        if status == 429:
-            load.refused_s.append(time.monotonic() - begin_s)
-            found = re.search(rb"(?i)retry-after: (\d+)", head)
-            load.retry_after_s.append(int(found[1]) if found else -1)
-        elif status != 200:
-            load.num_failed += 1
-        else:
-            await reader.readuntil(b"data: ")
-            load.ttft_s.append(time.monotonic() - begin_s)
-            rest = await reader.read(-1)
-            load.e2e_s.append(time.monotonic() - begin_s)
-            load.num_failed += b"[DONE]" not in rest
-    except (OSError, asyncio.IncompleteReadError):
-        load.num_failed += 1
-    finally:
-        writer.close()
+async def sustainable_rate(client: HttpClient, num_requests: int, num_output: int) -> float:
+    """Requests a second with as many at once as run."""
+    draw = random.Random(1)
+    bodies = [body_of(draw, num_output, None) for _ in range(num_requests)]
 
-
-async def closed_loop(server: Server, concurrency: int, num_requests: int, num_output: int) -> float:
-    """Requests a second at full concurrency."""
-    draw, load = random.Random(1), Load()
-    bodies = [body_of(draw, num_output) for _ in range(num_requests)]
-
-    async def client() -> None:
+    async def ask_on() -> None:
         while bodies:
-            await ask(server, bodies.pop(), None, load)
+            await client.post(PATH, bodies.pop())
 
-    begin_s = time.monotonic()
-    await asyncio.gather(*(client() for _ in range(concurrency)))
-    return num_requests / (time.monotonic() - begin_s)
+    begin_s = time.perf_counter()
+    await asyncio.gather(*(ask_on() for _ in range(NUM_AT_ONCE)))
+    return num_requests / (time.perf_counter() - begin_s)
 
 
-async def open_loop(
-    server: Server, rate: float, duration_s: float, num_output: int, slo_ttft_ms: int | None
-) -> tuple[Load, list[float], list[float]]:
-    """The load, latencies of /health, MiB of the server."""
-    draw, load = random.Random(2), Load()
-    health_s: list[float] = []
-    resident: list[float] = []
-    tasks = []
-    polling = asyncio.create_task(poll(server, health_s, resident))
-    begin_s = due_s = time.monotonic()
-    while due_s - begin_s < duration_s:
+async def offer(server: OwnServer, rate: float, duration_s: float, args: argparse.Namespace) -> Seen:
+    """Requests come at random moments, whether or not earlier ones are answered."""
+    draw, seen, client = random.Random(2), Seen(), server.client()
+    due, due_s = [], draw.expovariate(rate)
+    while due_s < duration_s:
+        due.append((due_s, body_of(draw, args.output_tokens, args.slo_ttft_ms)))
         due_s += draw.expovariate(rate)
-        await asyncio.sleep(max(due_s - time.monotonic(), 0))
-        tasks.append(asyncio.create_task(ask(server, body_of(draw, num_output), slo_ttft_ms, load)))
-    await asyncio.gather(*tasks)
-    polling.cancel()
-    return load, health_s, resident
+    watching = [asyncio.create_task(watch(server, seen)) for watch in (watch_health, watch_memory)]
+    begin_s, cpu_s, server_cpu_s = time.perf_counter(), time.process_time(), server.cpu_s()
+    tasks = []
+    for due_s, body in due:
+        await asyncio.sleep(max(begin_s + due_s - time.perf_counter(), 0))
+        seen.late_s.append(time.perf_counter() - begin_s - due_s)
+        tasks.append(asyncio.create_task(client.post(PATH, body)))
+    seen.replies = list(await asyncio.gather(*tasks))
+    seen.seconds = time.perf_counter() - begin_s
+    seen.client_cpu_s = time.process_time() - cpu_s
+    seen.server_cpu_s = server.cpu_s() - server_cpu_s
+    for task in watching:
+        task.cancel()
+    client.close()
+    return seen
 
 
-async def poll(server: Server, health_s: list[float], resident: list[float]) -> None:
+async def watch_health(server: OwnServer, seen: Seen) -> None:
+    client = server.client()
     while True:
-        begin_s = time.monotonic()
-        reader, writer = await asyncio.open_connection(server.host, server.port)
-        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        answer = await reader.read(-1)
-        writer.close()
-        health_s.append(time.monotonic() - begin_s if b" 200 " in answer[:20] else float("inf"))
-        resident.append(server.resident_mib())
-        await asyncio.sleep(0.05)
+        seen.health.append(await client.get("/health"))
+        await asyncio.sleep(HEALTH_EVERY_S)
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    if not values:
-        return {}
-    milliseconds = np.array(values) * 1000
-    found = {f"p{q}": float(np.percentile(milliseconds, q)) for q in (50, 99)}
-    return {**found, "max": float(milliseconds.max())}
+async def watch_memory(server: OwnServer, seen: Seen) -> None:
+    while True:
+        seen.held_mib.append(server.held_mib())
+        await asyncio.sleep(1)
 
 
-def summary(name: str, load: Load, health_s: list[float], resident: list[float]) -> dict[str, object]:
+async def times_told(client: HttpClient, args: argparse.Namespace) -> list[tuple[float, float]]:
+    """The server is filled, one more asked, and asked again and again: after how many seconds it was told to
+    come back, and after how many it would have been let in."""
+    draw = random.Random(3)
+    found = []
+    for _ in range(args.retries):
+        bodies = [body_of(draw, args.output_tokens, None) for _ in range(NUM_AT_ONCE + args.queue)]
+        filling = [asyncio.create_task(client.post(PATH, body)) for body in bodies]
+        await asyncio.sleep(draw.uniform(0.2, 1.0))
+        reply = await client.post(PATH, body_of(draw, 1, None))
+        if reply.status == 429:
+            begin_s = reply.end_s
+            told_s = json.loads(reply.body)["error"]["retry_after_ms"] / 1000
+            while reply.status == 429:
+                await asyncio.sleep(RETRY_EVERY_S)
+                reply = await client.post(PATH, body_of(draw, 1, None))
+            found.append((told_s, reply.sent_s - begin_s))
+        await asyncio.gather(*filling)
+    return found
+
+
+def summary(name: str, seen: Seen) -> dict[str, object]:
+    served = [reply for reply in seen.replies if reply.status == 200 and reply.error is None]
+    refused = [reply for reply in seen.replies if reply.status == 429]
+    failed = [reply for reply in seen.replies if reply not in served and reply not in refused]
+    cut = [reply for reply in served if not reply.body.endswith(b"data: [DONE]\n\n")]
     return {
         "load": name,
-        "served": len(load.e2e_s),
-        "refused": len(load.refused_s),
-        "failed": load.num_failed,
-        "ttft_ms": spread(load.ttft_s),
-        "e2e_ms": spread(load.e2e_s),
-        "refused_ms": spread(load.refused_s),
-        "retry_after_s": sorted(set(load.retry_after_s)),
-        "health_ms": spread(health_s),
-        "resident_mib": [round(value) for value in (resident[0], resident[len(resident) // 2], resident[-1])],
+        "offered": len(seen.replies),
+        "served": len(served),
+        "refused": len(refused),
+        "failed": Counter(f"{reply.status} {reply.error or ''}" for reply in failed),
+        "cut_streams": len(cut),
+        "served_per_s": round(len(served) / seen.seconds, 2),
+        "ttft_ms": spread([reply.pieces[0][0] - reply.sent_s for reply in served]),
+        "e2e_ms": spread([reply.end_s - reply.sent_s for reply in served]),
+        "refused_ms": spread([reply.end_s - reply.sent_s for reply in refused]),
+        "refused_because": Counter(json.loads(reply.body)["error"]["code"] for reply in refused),
+        "retry_after_s": Counter(reply.headers.get("retry-after") for reply in refused),
+        "health_ms": spread([reply.end_s - reply.sent_s for reply in seen.health]),
+        "health_not_200": sum(reply.status != 200 for reply in seen.health),
+        "client_late_ms": spread(seen.late_s),
+        "client_cpu_share": round(seen.client_cpu_s / seen.seconds, 3),
+        "server_cpu_share": round(seen.server_cpu_s / seen.seconds, 2),
+        "held_mib": {
+            "begin": round(seen.held_mib[0], 1),
+            "half": round(seen.held_mib[len(seen.held_mib) // 2], 1),
+            "end": round(seen.held_mib[-1], 1),
+            "max": round(max(seen.held_mib), 1),
+        },
     }
 
 
-async def measure(server: Server, args: argparse.Namespace) -> list[dict[str, object]]:
-    sustainable = await closed_loop(server, 16, args.warm_up, args.output_tokens)
-    print(f"sustainable: {sustainable:.2f} requests a second", file=sys.stderr)
-    results = []
-    for name, factor, duration_s in (
-        ("half of it", 0.5, args.duration / 3),
-        (f"{args.factor:g} times", args.factor, args.duration),
-    ):
-        seen = await open_loop(server, sustainable * factor, duration_s, args.output_tokens, args.slo_ttft_ms)
-        results.append(summary(name, *seen))
-        print(json.dumps(results[-1]), flush=True)
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    if not seconds:
+        return {}
+    found = spread_of([1000 * value for value in seconds])
+    return {"p50": round(found.p50, 1), "p99": round(found.p99, 1), "max": round(found.high, 1)}
+
+
+async def measure(server: OwnServer, args: argparse.Namespace) -> list[dict[str, object]]:
+    results: list[dict[str, object]] = []
+
+    def add(result: dict[str, object]) -> None:
+        results.append(result)
+        print(json.dumps(result), flush=True)
+
+    client = server.client()
+    rate = await sustainable_rate(client, args.warm_up, args.output_tokens)
+    add({"load": "sustainable", "requests_per_s": round(rate, 2)})
+    add(summary("half of it", await offer(server, rate / 2, args.duration / 3, args)))
+    add(summary(f"{args.factor:g} times", await offer(server, rate * args.factor, args.duration, args)))
+    told = await times_told(client, args)
+    add(
+        {
+            "load": "a full queue, asked again and again",
+            "told_s": [round(told_s, 2) for told_s, _ in told],
+            "let_in_s": [round(true_s, 2) for _, true_s in told],
+            "retry_after_enough": sum(max(math.ceil(told_s), 1) >= true_s for told_s, true_s in told),
+        }
+    )
+    client.close()
     return results
 
 
@@ -187,24 +205,15 @@ def main() -> int:
     parser.add_argument("--factor", type=float, default=10.0, help="of what is sustainable (default: 10)")
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="default: 60")
     parser.add_argument("--output-tokens", type=int, default=32, metavar="N", help="default: 32")
-    parser.add_argument("--warm-up", type=int, default=64, metavar="N", help="requests (default: 64)")
+    parser.add_argument("--warm-up", type=int, default=96, metavar="N", help="requests (default: 96)")
     parser.add_argument("--queue", type=int, default=16, metavar="N", help="places that wait (default: 16)")
-    parser.add_argument("--slo-ttft-ms", type=int, metavar="MS", help="target of every request")
+    parser.add_argument("--slo-ttft-ms", type=float, metavar="MS", help="target of every request")
+    parser.add_argument("--retries", type=int, default=12, metavar="N", help="tried (default: 12)")
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     args = parser.parse_args()
-    server = Server(
-        args.model,
-        [
-            "--max-num-queued-reqs",
-            str(args.queue),
-            "--kv-cache-memory-bytes",
-            str(KV_BYTES),
-        ],
-    )
-    try:
+    options = ["--max-num-seqs", str(NUM_AT_ONCE), "--max-num-queued-reqs", str(args.queue)]
+    with OwnServer(args.model, [*options, "--kv-cache-memory-bytes", str(KV_BYTES)]) as server:
         results = asyncio.run(measure(server, args))
-    finally:
-        server.end()
     if args.json:
         Path(args.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
     return 0
