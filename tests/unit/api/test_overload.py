@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -172,3 +173,37 @@ def test_openai_client_sends_our_fields(server: LiveServer) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         client.completions.create(model="tiny", prompt="a", extra_body={"deterministic": True})
     assert refused.value.param == "deterministic", "this backend cannot promise it"
+
+
+async def storm(server: LiveServer, body: dict[str, Any], count: int) -> list[httpx.Response]:
+    """So many requests at once, and /health asked until all are answered."""
+    limits = httpx.Limits(max_connections=count + 10)
+    async with httpx.AsyncClient(base_url=server.url, timeout=30, limits=limits) as client:
+        answers = [asyncio.ensure_future(client.post(TEXT, json=body)) for _ in range(count)]
+        num_asked = 0
+        while not all(answer.done() for answer in answers):
+            assert (await client.get("/health")).status_code == 200
+            num_asked += 1
+        assert num_asked > 1
+        return [answer.result() for answer in answers]
+
+
+def test_a_storm_passes() -> None:
+    """J8: three hundred at once where two run and four may wait. Those let in are answered, others refused,
+    the server says meanwhile that it is well, and the next request is served."""
+    body = {"prompt": "a", "ignore_eos": True, "max_tokens": 8}
+    with slow_server(num_seqs=2, max_num_queued_reqs=4) as server:
+        answers = asyncio.run(storm(server, body, 300))
+        served = [answer for answer in answers if answer.status_code == 200]
+        refused = [answer for answer in answers if answer.status_code != 200]
+        assert len(served) >= 6
+        assert len(refused) >= 100
+        for answer in refused:
+            check_429(answer, "queue_full")
+        for answer in (*served, server.post(TEXT, body)):
+            assert answer.json()["choices"][0]["text"] == "x" * 8
+            assert answer.json()["usage"]["completion_tokens"] == 8
+        stats = stats_of(server)
+        assert (stats.num_running, stats.num_waiting) == (0, 0)
+        assert stats.num_free_blocks == stats.num_blocks
+        assert stats.num_refused_queue_full == len(refused)
