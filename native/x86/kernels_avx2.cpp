@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX2: products of unsigned by signed bytes in pairs, 16-bit sums held over a whole group where they fit.
+#include "attention.h"
 #include "attention_avx2.h"
 #include "elementwise_avx2.h"
 #include "kernels.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX512-VNNI: four byte products and their sum in one instruction, at 512 bits where it pays.
+#include "attention.h"
 #include "attention_avx512.h"
 #include "elementwise_avx2.h"
 #include "kernels.h"
