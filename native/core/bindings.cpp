@@ -99,11 +99,16 @@ void product(const std::string& kernels, const PackedMatrix& matrix, In<float> x
     throw std::invalid_argument("x must be (T, K) and y (T, N)");
   std::vector<int8_t> q(static_cast<size_t>(tokens * K));
   std::vector<float> scale(tokens * K / kGroup), sum32(scale.size()), sum16(tokens * K / kHalfGroup);
-  if (is_quantized(w.kind))
-    for (int64_t t = 0; t < tokens; ++t)
-      table.quantize(x.data() + t * K, K, q.data() + t * K, scale.data() + t * K / kGroup,
-                     sum32.data() + t * K / kGroup, sum16.data() + t * K / kHalfGroup);
-  const Activations input{x.data(), q.data(), scale.data(), sum32.data(), sum16.data()};
+  std::vector<TokenPanel> panels((tokens + kPanelTokens - 1) / kPanelTokens * (K / kGroup));
+  const bool with_panels = table.fewest_for_panels && tokens >= table.fewest_for_panels;
+  for (int64_t t = 0; t < (is_quantized(w.kind) ? tokens : 0); ++t) {
+    const int64_t g = t * (K / kGroup);
+    table.quantize(x.data() + t * K, K, q.data() + t * K, scale.data() + g, sum32.data() + g, sum16.data() + 2 * g);
+    if (with_panels)
+      put_in_panels({nullptr, q.data() + t * K, scale.data() + g, sum32.data() + g, sum16.data() + 2 * g, nullptr}, K, t,
+                    panels.data());
+  }
+  const Activations input{x.data(), q.data(), scale.data(), sum32.data(), sum16.data(), panels.data()};
   table.matmul(w, 0, w.num_blocks(), input, 0, tokens, Destination{y.data(), w.num_rows, nullptr, nullptr});
 }
 

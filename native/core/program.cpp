@@ -96,7 +96,8 @@ void Program::linear(Prologue prologue, int in, int second, int vector, float ep
   const int64_t target = std::max(total / (kPiecesPerThread * team_->size()), kSmallestPiece);
   for (size_t i = 0; i < matrices.size(); ++i) {
     const Matrix& w = matrices_.at(matrices[i])->view();
-    const int64_t step = std::max<int64_t>(1, target / w.block_bytes());
+    // Even: tables with wide registers take two blocks at a time.
+    const int64_t step = std::max<int64_t>(2, target / w.block_bytes() / 2 * 2);
     for (int64_t b = 0; b < w.num_blocks(); b += step)
       op.pieces.push_back(Piece{static_cast<int32_t>(i), b, std::min(b + step, w.num_blocks())});
   }

@@ -16,12 +16,14 @@ constexpr int64_t kOwnPrologue = 4;       // up to so many tokens, each thread p
 constexpr int64_t kTokensPerChunk = 4;    // that a thread takes at once where tokens are handed out
 }  // namespace
 
-void Program::Scratch::reserve(int64_t tokens, int64_t columns) {
+void Program::Scratch::reserve(int64_t tokens, int64_t columns, bool with_panels) {
   x.resize(std::max<size_t>(x.size(), tokens * columns));
   q.resize(std::max<size_t>(q.size(), tokens * columns));
   scale.resize(std::max<size_t>(scale.size(), tokens * columns / kGroup));
   sum32.resize(scale.size());
   sum16.resize(std::max<size_t>(sum16.size(), tokens * columns / kHalfGroup));
+  const int64_t num_panels = with_panels ? (tokens + kPanelTokens - 1) / kPanelTokens * (columns / kGroup) : 0;
+  panels.resize(std::max<size_t>(panels.size(), num_panels));
 }
 
 float* Program::buffer(int number, int64_t token) const {
@@ -34,8 +36,9 @@ void Program::reserve(const Step& step) {
     const size_t size = static_cast<size_t>(rows * widths_[i]);
     if (buffers_[i].size() < size) buffers_[i].resize(size);
   }
-  shared_.reserve(std::max(step.num_tokens, std::min(kOutputsAtOnce, step.num_outputs)), max_columns_);
-  for (Scratch& scratch : own_) scratch.reserve(kOwnPrologue, max_columns_);
+  const int64_t most = std::max(step.num_tokens, std::min(kOutputsAtOnce, step.num_outputs));
+  shared_.reserve(most, max_columns_, uses_panels(most));
+  for (Scratch& scratch : own_) scratch.reserve(kOwnPrologue, max_columns_, uses_panels(kOwnPrologue));
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const size_t size = static_cast<size_t>(step.num_tokens * ropes_[i].dim);
     if (angles_[i].size() < size) angles_[i].resize(size);
@@ -138,11 +141,11 @@ void Program::run_op(const Op& op, const Step& step, int64_t num_tokens, int64_t
     }
 }
 
-// The input of one token, ready for the products, at `slot` of the scratch.
-void Program::prologue(const Op& op, int64_t token, Scratch& scratch, int64_t slot) {
+// The input of one token, ready for the products.
+void Program::prologue(const Op& op, int64_t token, Scratch& scratch, bool with_panels) {
   const int64_t columns = widths_[op.in];
   const float* x = buffer(op.in, token);
-  float* ready = scratch.x.data() + slot * columns;
+  float* ready = scratch.x.data() + token * columns;
   if (op.prologue == Prologue::RmsNorm) {
     kernels_.rms_norm(x, vectors_[op.vector].data(), columns, op.eps, ready);
   } else if (op.prologue == Prologue::Gated) {
@@ -152,18 +155,27 @@ void Program::prologue(const Op& op, int64_t token, Scratch& scratch, int64_t sl
   } else {
     ready = const_cast<float*>(x);
   }
-  if (op.any_quantized)
-    kernels_.quantize(ready, columns, scratch.q.data() + slot * columns, scratch.scale.data() + slot * (columns / kGroup),
-                      scratch.sum32.data() + slot * (columns / kGroup), scratch.sum16.data() + slot * (columns / kHalfGroup));
+  if (!op.any_quantized) return;
+  const int64_t groups = columns / kGroup;
+  int8_t* q = scratch.q.data() + token * columns;
+  float* scale = scratch.scale.data() + token * groups;
+  float* sum32 = scratch.sum32.data() + token * groups;
+  float* sum16 = scratch.sum16.data() + token * groups * 2;
+  kernels_.quantize(ready, columns, q, scale, sum32, sum16);
+  if (with_panels) put_in_panels({ready, q, scale, sum32, sum16, nullptr}, columns, token, scratch.panels.data());
 }
 
 void Program::run_linear(const Op& op, int64_t num_tokens, int thread) {
   Scratch& scratch = num_tokens <= kOwnPrologue ? own_[thread] : shared_;
   if (num_tokens <= kOwnPrologue) {
-    for (int64_t t = 0; t < num_tokens; ++t) prologue(op, t, scratch, t);
+    for (int64_t t = 0; t < num_tokens; ++t) prologue(op, t, scratch, false);
   } else {
-    for (int64_t begin; (begin = next(op) * kTokensPerChunk) < num_tokens;)
-      for (int64_t t = begin; t < std::min(num_tokens, begin + kTokensPerChunk); ++t) prologue(op, t, scratch, t);
+    const bool with_panels = uses_panels(num_tokens);
+    // Tokens of one panel lie in the same cache lines, so they are better made by one thread.
+    const int64_t whole = std::min<int64_t>(kPanelTokens, (num_tokens + team_->size() - 1) / team_->size());
+    const int64_t chunk = with_panels ? whole : kTokensPerChunk;
+    for (int64_t begin; (begin = next(op) * chunk) < num_tokens;)
+      for (int64_t t = begin; t < std::min(num_tokens, begin + chunk); ++t) prologue(op, t, scratch, with_panels);
     team_->barrier();
   }
   const Activations input = scratch.view();

@@ -6,6 +6,10 @@
 #if defined(HEADRACE_X86)
 #include <cpuid.h>
 #endif
+#if defined(HEADRACE_X86) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "kernels.h"
 
@@ -29,6 +33,23 @@ bool has_f16c() {  // which clang's __builtin_cpu_supports does not know
   unsigned a, b, c, d;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
+
+// Tiles are there and multiply bytes: EDX of leaf 7, bits 24 and 25 (Intel's manual, volume 2, CPUID).
+bool has_tiles() {
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 24 & 3) == 3;
+}
+
+// Linux keeps a thread's tiles over a switch only in a process that has asked for it (arch_prctl(2)).
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long kAskForState = 0x1023, kTileData = 18;
+  static const bool may = syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  return may;
+#else
+  return false;
+#endif
+}
 #endif
 
 }  // namespace
@@ -38,15 +59,15 @@ std::vector<TableStatus> kernel_tables() {
 #if defined(HEADRACE_X86)
   const Need avx2{__builtin_cpu_supports("avx2") != 0, "AVX2"}, fma{__builtin_cpu_supports("fma") != 0, "FMA"},
       f16c{has_f16c(), "F16C"};
-  tables.push_back(status_of("avx512vnni", vnni_kernels,
-                             {avx2, fma, f16c,
-                              {__builtin_cpu_supports("avx512f") != 0, "AVX512F"},
-                              {__builtin_cpu_supports("avx512bw") != 0, "AVX512BW"},
-                              {__builtin_cpu_supports("avx512vl") != 0, "AVX512VL"},
-                              {__builtin_cpu_supports("avx512vnni") != 0, "AVX512-VNNI"}}));
+  const Need f{__builtin_cpu_supports("avx512f") != 0, "AVX512F"}, bw{__builtin_cpu_supports("avx512bw") != 0, "AVX512BW"},
+      vl{__builtin_cpu_supports("avx512vl") != 0, "AVX512VL"},
+      vnni{__builtin_cpu_supports("avx512vnni") != 0, "AVX512-VNNI"}, tiles{has_tiles(), "AMX-INT8"};
+  const Need leave{!tiles.is_here || may_use_tiles(), "the system's leave to use AMX"};
+  tables.push_back(status_of("amx", amx_kernels, {avx2, fma, f16c, f, bw, vl, vnni, tiles, leave}));
+  tables.push_back(status_of("avx512vnni", vnni_kernels, {avx2, fma, f16c, f, bw, vl, vnni}));
   tables.push_back(status_of("avx2", avx2_kernels, {avx2, fma, f16c}));
 #else
-  for (const char* name : {"avx512vnni", "avx2"}) tables.push_back({name, nullptr, "an x86-64 processor"});
+  for (const char* name : {"amx", "avx512vnni", "avx2"}) tables.push_back({name, nullptr, "an x86-64 processor"});
 #endif
   tables.push_back(status_of("reference", reference_kernels, {}));
   return tables;

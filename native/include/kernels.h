@@ -3,6 +3,7 @@
 // portable scalar code; an ISA's file replaces entries. A kernel never hears of a request.
 #pragma once
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,15 @@ struct Matrix {
   int64_t num_blocks() const { return (num_rows + kRowBlock - 1) / kRowBlock; }
 };
 
+constexpr int kPanelTokens = 16;
+
+// What 16 tokens bring to one group of 32 columns, together: rows of q by themselves lie K bytes apart, which for a
+// power of two is one place of a cache. Sums as in Activations.
+struct alignas(64) TokenPanel {
+  int8_t q[kPanelTokens][kGroup];
+  float scale[kPanelTokens], sum32[kPanelTokens], sum16[2][kPanelTokens];
+};
+
 // Input of a product. Quantised kinds read q, scale and sums; float kinds read x. Row t starts at t * K
 // (q, x), t * K/32 (scale, sum32), t * K/16 (sum16).
 struct Activations {
@@ -61,7 +71,22 @@ struct Activations {
   const float* scale;   // x ~ scale * q
   const float* sum32;   // scale * sum of 32 q
   const float* sum16;   // scale * sum of 16 q
+  // The quantised input once more, token t and group g at panels[t / 16 * K/32 + g], place t % 16; or null.
+  const TokenPanel* panels;
 };
+
+// One token's quantised input (q, scale, sums from its first column on) to its place in the panels of all tokens.
+inline void put_in_panels(const Activations& of, int64_t num_columns, int64_t token, TokenPanel* panels) {
+  const int64_t groups = num_columns / kGroup, place = token % kPanelTokens;
+  TokenPanel* panel = panels + token / kPanelTokens * groups;
+  for (int64_t g = 0; g < groups; ++g, ++panel) {
+    std::memcpy(panel->q[place], of.q + g * kGroup, kGroup);
+    panel->scale[place] = of.scale[g];
+    panel->sum32[place] = of.sum32[g];
+    panel->sum16[0][place] = of.sum16[2 * g];
+    panel->sum16[1][place] = of.sum16[2 * g + 1];
+  }
+}
 
 // Where a product's rows go: y[t * stride + n] = sum (+ bias[n]) (+ residual[t * stride + n]).
 struct Destination {
@@ -139,12 +164,15 @@ struct Kernels {
                           float* parts);
   // One query head's parts of consecutive splits, merged in order and normalised: what `attention` gives, to the bit.
   void (*merge_parts)(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out);
+  // From so many tokens on a product of quantised weights reads `Activations::panels`; 0: never.
+  int64_t fewest_for_panels = 0;
 };
 
 const Kernels& reference_kernels();
 // Each in a file compiled for its instructions: nothing there may be called before select.cpp knows that they run.
 const Kernels& avx2_kernels();
 const Kernels& vnni_kernels();
+const Kernels& amx_kernels();
 
 struct TableStatus {
   const char* name;

@@ -137,8 +137,9 @@ class Program {
   struct Scratch {
     std::vector<float> x, scale, sum32, sum16;
     std::vector<int8_t> q;
-    void reserve(int64_t tokens, int64_t columns);
-    Activations view() const { return Activations{x.data(), q.data(), scale.data(), sum32.data(), sum16.data()}; }
+    std::vector<TokenPanel> panels;
+    void reserve(int64_t tokens, int64_t columns, bool with_panels);
+    Activations view() const { return {x.data(), q.data(), scale.data(), sum32.data(), sum16.data(), panels.data()}; }
   };
 
   void record(Op op) { (selected_ ? tail_ : body_).push_back(std::move(op)); }
@@ -151,11 +152,14 @@ class Program {
   void compute_angles(const Step& step, int thread);
   void run_op(const Op& op, const Step& step, int64_t num_tokens, int64_t first_output, int thread);
   void run_linear(const Op& op, int64_t num_tokens, int thread);
-  void prologue(const Op& op, int64_t token, Scratch& scratch, int64_t slot);
+  void prologue(const Op& op, int64_t token, Scratch& scratch, bool with_panels);
   void run_attention(const Op& op, const Step& step);
   void attend(const Op& op, const Step& step, const AttentionTask& task);
   void attend_shared(const Op& op, const Step& step, const SharedTask& task);
   void merge_splits(const Op& op, const Step& step);
+  bool uses_panels(int64_t num_tokens) const {
+    return kernels_.fewest_for_panels && num_tokens >= kernels_.fewest_for_panels;
+  }
   float* parts_of_row(const Op& op, const Step& step, int64_t row);
   void prepare_heads(const Op& op, const Step& step, int64_t row, int64_t token, int32_t head_begin,
                      int32_t head_end, int32_t kv_begin, int32_t kv_end);

@@ -7,6 +7,20 @@
 namespace headrace {
 namespace {
 
+struct VnniDot {
+  static __m256i u4(const __m256i (&v)[8], const int8_t* q) {
+    __m256i even = _mm256_setzero_si256(), odd = _mm256_setzero_si256();
+    for (int j = 0; j < 8; j += 2) {
+      even = _mm256_dpbusd_epi32(even, v[j], broadcast4(q + 4 * j));
+      odd = _mm256_dpbusd_epi32(odd, v[j + 1], broadcast4(q + 4 * j + 4));
+    }
+    return _mm256_add_epi32(even, odd);
+  }
+  static __m256i s8(__m256i sum, __m256i magnitude, __m256i v, const int8_t* q) {
+    return _mm256_dpbusd_epi32(sum, magnitude, _mm256_sign_epi8(broadcast4(q), v));
+  }
+};
+
 inline __m512i two_loads(const uint8_t* first, const uint8_t* second) {
   const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(first)));
   return _mm512_inserti64x4(low, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second)), 1);
@@ -72,12 +86,11 @@ struct TwoBlocksQ4 {
 
 constexpr int kWideTokens = 8;
 
-// As matmul<Dot>, 4-bit weights two blocks at a time. One token alone is bound by memory, which is read best in one run.
-template <class Dot>
+// As matmul<VnniDot>, 4-bit weights two blocks at a time. One token alone is bound by memory, which is read best in one run.
 void matmul_512(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a, int64_t token_begin,
                 int64_t token_end, const Destination& to) {
   if (w.kind != Kind::Q4 || token_end - token_begin < 2)
-    return matmul<Dot>(w, block_begin, block_end, a, token_begin, token_end, to);
+    return matmul<VnniDot>(w, block_begin, block_end, a, token_begin, token_end, to);
   const int64_t span = std::max<int64_t>(kWideTokens, kCachedBytes / (w.num_columns * 2) / kWideTokens * kWideTokens);
   const int64_t even_end = block_begin + (block_end - block_begin) / 2 * 2;
   for (int64_t begin = token_begin; begin < token_end; begin += span) {
@@ -88,7 +101,7 @@ void matmul_512(const Matrix& w, int64_t block_begin, int64_t block_end, const A
       run_rest<TwoBlocksQ4, kWideTokens - 1>(end - t, w, block, a, t, to);
     }
   }
-  if (even_end < block_end) matmul<Dot>(w, even_end, block_end, a, token_begin, token_end, to);
+  if (even_end < block_end) matmul<VnniDot>(w, even_end, block_end, a, token_begin, token_end, to);
 }
 
 }  // namespace

@@ -15,19 +15,14 @@ from headrace.cli.main import main
 from headrace.core.errors import ConfigError
 from headrace.kernels.cpu.tables import Choice, KernelTable, choose, kernel_tables
 
-NEEDS = {
-    "avx512vnni": {
-        "AVX2": "avx2",
-        "FMA": "fma",
-        "F16C": "f16c",
-        "AVX512F": "avx512f",
-        "AVX512BW": "avx512bw",
-        "AVX512VL": "avx512vl",
-        "AVX512-VNNI": "avx512_vnni",
-    },
-    "avx2": {"AVX2": "avx2", "FMA": "fma", "F16C": "f16c"},
-    "reference": {},
+AVX2 = {"AVX2": "avx2", "FMA": "fma", "F16C": "f16c"}
+VNNI = AVX2 | {
+    "AVX512F": "avx512f",
+    "AVX512BW": "avx512bw",
+    "AVX512VL": "avx512vl",
+    "AVX512-VNNI": "avx512_vnni",
 }
+NEEDS = {"amx": VNNI | {"AMX-INT8": "amx_int8"}, "avx512vnni": VNNI, "avx2": AVX2, "reference": {}}
 OLD_CPU = (
     KernelTable("avx512vnni", "AVX512VL, AVX512-VNNI"),
     KernelTable("avx2", ""),
