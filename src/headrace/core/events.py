@@ -43,6 +43,7 @@ class FirstToken:
     wait: WaitSplit
     num_cached: int  # prompt tokens whose K/V was found in the cache
     started_s: float | None = None  # when it was first given a part of a step
+    foreseen_s: float | None = None  # what WaitSplit.total_s was to be, where a target made somebody look
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from headrace.core.config import EngineConfig
 from headrace.core.errors import Overloaded
+from headrace.core.events import FirstToken
 from headrace.engine.forecast import Demand, Load, ended_s, first_token_s, started_s
 from headrace.engine.planner import IDLE_STEP_FACTOR
-from headrace.engine.rates import OutputLengths, StepCost
+from headrace.engine.rates import Lateness, OutputLengths, StepCost
 from headrace.engine.scheduler import Scheduler
 from headrace.engine.sequence import Sequence
 
@@ -44,6 +45,7 @@ class Gate:
         self._entering: list[Sequence] = []
         self._num_entering_tokens = 0
         self._num_refused_queue_full = self._num_refused_slo = 0
+        self._lateness = Lateness()
         self._room_s: dict[_Lack, float] = {}
         self._room_until_s = -math.inf  # those forecasts hold
 
@@ -105,10 +107,18 @@ class Gate:
             if sequence.deadline_s is None:
                 continue
             predicted_s = first_token_s(self._load(sequence), self._cost, self._demand(sequence))
-            late_s = now_s + predicted_s - sequence.deadline_s
+            passed_s = now_s - sequence.arrival_s
+            sequence.foreseen_s = passed_s + predicted_s
+            at_worst_s = predicted_s * self._lateness.factor
+            late_s = now_s + at_worst_s - sequence.deadline_s
             if late_s > 0:
                 self._num_refused_slo += 1
-                self._refuse_late(sequence, now_s - sequence.arrival_s + predicted_s, late_s)
+                self._refuse_late(sequence, passed_s + at_worst_s, late_s)
+
+    def learn(self, event: FirstToken) -> None:
+        """A first token came. On the engine's thread."""
+        if event.foreseen_s is not None:
+            self._lateness.learn(event.foreseen_s, event.wait.total_s)
 
     def _refuse_full(self, why: str, lack: _Lack) -> None:
         self._num_refused_queue_full += 1
@@ -148,7 +158,7 @@ class Gate:
                 param="slo_ttft_ms",
             )
         raise Overloaded(
-            f"The first token is expected after {predicted_s * 1000:.0f} ms, and {target_s * 1000:.0f} ms "
+            f"The first token is expected within {predicted_s * 1000:.0f} ms, and {target_s * 1000:.0f} ms "
             f"were asked for. Try again in {late_s:.1f} s",
             code="slo_unreachable",
             retry_after_s=late_s,

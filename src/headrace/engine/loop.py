@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from headrace.core.config import EngineConfig
 from headrace.core.errors import EngineStopped
-from headrace.core.events import Event, Failed, Finished, Sink, StepRecord, StepSink
+from headrace.core.events import Event, Failed, Finished, FirstToken, Sink, StepRecord, StepSink
 from headrace.core.plan import Backend, BackendInfo, StepPlan, StepResult
 from headrace.core.request import GenerateRequest
 from headrace.engine.admission import check_request, sequences_of
@@ -248,7 +248,7 @@ class Engine:
             return None
         now_s = time.monotonic()
         self._untold_events = self._scheduler.commit(schedule, result, now_s)
-        self._learn_lengths()
+        self._learn()
         self._count(schedule.step, result, begin_s)
         return self._scheduler.filled(ahead) if ahead.step.rows else None
 
@@ -320,9 +320,11 @@ class Engine:
             self._untold_events += self._scheduler.drop(request_id, time.monotonic())
         self._tell()
 
-    def _learn_lengths(self) -> None:
+    def _learn(self) -> None:
         for event in self._untold_events:
-            if isinstance(event, Finished) and event.reason != "abort":
+            if isinstance(event, FirstToken):
+                self._gate.learn(event)
+            elif isinstance(event, Finished) and event.reason != "abort":
                 self._lengths.learn(event.num_output)
 
     def _count(self, plan: StepPlan, result: StepResult, begin_s: float) -> None:

@@ -23,6 +23,10 @@ OUTLIER = 4.0  # a step that took more than so many times what was foreseen coun
 DRIFT_SHARE = 0.2  # of a step in the running error
 SCATTER_SHARE = 0.05  # of a step in how far steps are usually off
 SWEEPS = 8
+LATE_SHARE = 0.05  # of the first tokens that come later than they may
+LATENESS_STEP = 0.1
+FIRST_LATENESS, MAX_LATENESS = 1.25, 4.0
+SHORTEST_FORECAST_S = 0.02  # nothing is learned from how much longer than this a shorter wait took
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +189,22 @@ class OutputLengths:
     def learn(self, num_output: int) -> None:
         self._num += 1
         self._mean += (num_output - self._mean) / min(self._num, 64)
+
+
+class Lateness:
+    """How many times later than foreseen a first token may come: nineteen of twenty come sooner. A running
+    quantile that moves by what happens (adaptive conformal inference, Gibbs and Candès 2021), so that it holds
+    whatever makes forecasts wrong on this machine and under this load."""
+
+    def __init__(self) -> None:
+        self._factor = FIRST_LATENESS
+
+    @property
+    def factor(self) -> float:
+        """At least 1."""
+        return self._factor
+
+    def learn(self, foreseen_s: float, actual_s: float) -> None:
+        is_late = actual_s > self._factor * max(foreseen_s, SHORTEST_FORECAST_S)
+        self._factor += LATENESS_STEP * (is_late - LATE_SHARE)
+        self._factor = min(max(self._factor, 1.0), MAX_LATENESS)

@@ -313,6 +313,7 @@ class Scheduler:
                         wait,
                         sequence.num_cached,
                         sequence.started_s,
+                        sequence.foreseen_s,
                     )
                 )
             elif sequence.last_token_s is not None:

@@ -37,6 +37,7 @@ class Sequence:
     priority: int = 0
     tenant: str = ""
     deadline_s: float | None = None  # of the first token, time.monotonic()
+    foreseen_s: float | None = None  # how long after arrival it was to come, None: nobody looked
     root_key: bytes = b""  # before the first block's key
     keys: list[bytes] = field(default_factory=list)  # of the blocks that known tokens fill
     tail_key: bytes | None = None  # of what the prompt leaves in its last block, None when that is full

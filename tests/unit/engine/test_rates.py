@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.engine.rates import FIRST_CHUNK, OutputLengths, StepCost, StepShape
+from headrace.engine.rates import FIRST_CHUNK, Lateness, OutputLengths, StepCost, StepShape
 
 LIMIT_S = 0.1
 MACHINES = {
@@ -158,3 +158,24 @@ def test_lengths_of_answers() -> None:
     for _ in range(500):
         lengths.learn(20)
     assert lengths.mean == pytest.approx(20, rel=0.01)
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.3, 0.5])
+def test_nineteen_of_twenty_come_within_the_learned_lateness(spread: float) -> None:
+    """Errors of the forecast grow in the middle of it, and the factor follows."""
+    draw, lateness = random.Random(5), Lateness()
+    late = []
+    for i in range(4000):
+        scale = spread if i < 2000 else 1.5 * spread
+        foreseen_s, actual_s = 0.5, 0.5 * math.exp(draw.gauss(0, scale))
+        late.append(actual_s > lateness.factor * foreseen_s)
+        lateness.learn(foreseen_s, actual_s)
+    for part in (late[500:2000], late[2500:]):
+        assert sum(part) / len(part) < 0.065
+
+
+def test_lateness_of_forecasts_that_are_too_long_is_none() -> None:
+    lateness = Lateness()
+    for _ in range(1000):
+        lateness.learn(1.0, 0.2)
+    assert lateness.factor == 1.0
