@@ -193,8 +193,8 @@ class OutputLengths:
 
 class Lateness:
     """How many times later than foreseen a first token may come: nineteen of twenty come sooner. A running
-    quantile that moves by what happens (adaptive conformal inference, Gibbs and Candès 2021), so that it holds
-    whatever makes forecasts wrong on this machine and under this load."""
+    quantile (adaptive conformal inference, Gibbs and Candès 2021), so that it holds whatever makes forecasts
+    wrong on this machine and under this load."""
 
     def __init__(self) -> None:
         self._factor = FIRST_LATENESS
