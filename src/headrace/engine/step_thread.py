@@ -16,13 +16,18 @@ class StepThread:
         self._backend = backend
         self._plans: SimpleQueue[StepPlan | None] = SimpleQueue()
         self._results: SimpleQueue[StepResult | Exception] = SimpleQueue()
+        self._taken = threading.Lock()  # held but for a moment after a plan was taken
+        self._taken.acquire()
         self._thread = threading.Thread(target=self._run, name="headrace-step", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def begin(self, plan: StepPlan) -> None:
+        """Returns when this thread can do something beside: were it to go on at once it would keep the
+        interpreter from the thread that is to compute."""
         self._plans.put(plan)
+        self._taken.acquire()
 
     def end(self) -> StepResult:
         """Raises what the backend raised."""
@@ -39,6 +44,7 @@ class StepThread:
 
     def _run(self) -> None:
         while (plan := self._plans.get()) is not None:
+            self._taken.release()
             try:
                 self._results.put(self._backend.execute(plan))
             except Exception as error:
