@@ -102,7 +102,7 @@ void Program::linear(Prologue prologue, int in, int second, int vector, float ep
       op.pieces.push_back(Piece{static_cast<int32_t>(i), b, std::min(b + step, w.num_blocks())});
   }
   op.counter = num_counters_;
-  num_counters_ += 2;
+  num_counters_ += 1 + team_->size();
   record(std::move(op));
 }
 
@@ -160,6 +160,12 @@ void Program::finish(int logits) {
   if (widths_.at(logits) != vocab_size_) throw std::invalid_argument("logits must be as wide as the vocabulary");
   logits_ = logits;
   counters_ = std::make_unique<std::atomic<int64_t>[]>(static_cast<size_t>(num_counters_ + 1));
+  const Op* next_linear = nullptr;
+  for (std::vector<Op>* ops : {&tail_, &body_})
+    for (auto op = ops->rbegin(); op != ops->rend(); ++op) {
+      op->next_linear = next_linear;
+      if (op->code == Code::Linear) next_linear = &*op;
+    }
 }
 
 }  // namespace headrace

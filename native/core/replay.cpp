@@ -11,9 +11,12 @@
 namespace headrace {
 
 namespace {
-constexpr int64_t kOutputsAtOnce = 32;    // logits of a large vocabulary are held for so many outputs
-constexpr int64_t kOwnPrologue = 4;       // up to so many tokens, each thread prepares the input for itself
-constexpr int64_t kTokensPerChunk = 4;    // that a thread takes at once where tokens are handed out
+constexpr int64_t kOutputsAtOnce = 32;     // logits of a large vocabulary are held for so many outputs
+constexpr int64_t kOwnPrologue = 4;        // up to so many tokens, each thread prepares the input for itself
+constexpr int64_t kTokensPerChunk = 4;     // that a thread takes at once where tokens are handed out
+constexpr int64_t kFewTokens = 8;          // for more, memory is not what a product waits for
+constexpr int64_t kAskedAhead = 8 * 1024;  // bytes of the next product's weights
+constexpr int64_t kCacheLine = 64;
 }  // namespace
 
 void Program::Scratch::reserve(int64_t tokens, int64_t columns, bool with_panels) {
@@ -80,6 +83,7 @@ void Program::run_thread(const Step& step, int thread) {
   compute_angles(step, thread);
   for (const Op& op : body_) {
     run_op(op, step, step.num_tokens, 0, thread);
+    if (op.next_linear && step.num_tokens <= kFewTokens) ask_for_weights(*op.next_linear, thread);
     team_->barrier();
   }
   for (int64_t first = 0; first < step.num_outputs; first += kOutputsAtOnce) {
@@ -179,15 +183,31 @@ void Program::run_linear(const Op& op, int64_t num_tokens, int thread) {
     team_->barrier();
   }
   const Activations input = scratch.view();
-  std::atomic<int64_t>& counter = counters_[op.counter + 1];
-  const int64_t num_pieces = static_cast<int64_t>(op.pieces.size());
-  for (int64_t i; (i = counter.fetch_add(1, std::memory_order_relaxed)) < num_pieces;) {
-    const Piece& piece = op.pieces[i];
-    const int out = op.outs[piece.matrix], bias = op.bias_vectors[piece.matrix], residual = op.residuals[piece.matrix];
-    const Destination to{buffer(out, 0), widths_[out], bias < 0 ? nullptr : vectors_[bias].data(),
-                         residual < 0 ? nullptr : buffer(residual, 0)};
-    kernels_.matmul(matrices_[op.matrices[piece.matrix]]->view(), piece.begin, piece.end, input, 0, num_tokens, to);
+  // A thread's own share lies in one run of memory, which is read best; then it helps those that are slower.
+  for (int k = 0; k < team_->size(); ++k) {
+    const int owner = (thread + k) % team_->size();
+    const int64_t first = first_piece(op, owner), end = first_piece(op, owner + 1);
+    std::atomic<int64_t>& counter = counters_[op.counter + 1 + owner];
+    for (int64_t i; (i = first + counter.fetch_add(1, std::memory_order_relaxed)) < end;) {
+      const Piece& piece = op.pieces[i];
+      const int out = op.outs[piece.matrix], bias = op.bias_vectors[piece.matrix];
+      const int residual = op.residuals[piece.matrix];
+      const Destination to{buffer(out, 0), widths_[out], bias < 0 ? nullptr : vectors_[bias].data(),
+                           residual < 0 ? nullptr : buffer(residual, 0)};
+      kernels_.matmul(matrices_[op.matrices[piece.matrix]]->view(), piece.begin, piece.end, input, 0, num_tokens, to);
+    }
   }
+}
+
+// The beginning of the thread's share of the op's weights, so that memory is at work while threads meet.
+void Program::ask_for_weights(const Op& op, int thread) {
+  const int64_t first = first_piece(op, thread);
+  if (first == first_piece(op, thread + 1)) return;
+  const Piece& piece = op.pieces[first];
+  const Matrix& w = matrices_[op.matrices[piece.matrix]]->view();
+  const uint8_t* begin = w.data + piece.begin * w.block_bytes();
+  const int64_t size = std::min(kAskedAhead, (piece.end - piece.begin) * w.block_bytes());
+  for (int64_t at = 0; at < size; at += kCacheLine) __builtin_prefetch(begin + at);
 }
 
 void Program::sample(const Step& step, int64_t output, float* logits, std::vector<TopEntry>& scratch) {

@@ -116,7 +116,8 @@ class Program {
   struct Op {
     explicit Op(Code op_code) : code(op_code) {}
     Code code;
-    int counter = 0;  // number of its first counter; linear has two, attention three
+    int counter = 0;  // number of its first counter; linear has one more than threads, attention three
+    const Op* next_linear = nullptr;  // that comes after it
     int in = -1, second = -1, third = -1, out = -1, vector = -1, other_vector = -1;
     float eps = 0, factor = 1;
     Activation activation = Activation::Silu;
@@ -152,6 +153,11 @@ class Program {
   void compute_angles(const Step& step, int thread);
   void run_op(const Op& op, const Step& step, int64_t num_tokens, int64_t first_output, int thread);
   void run_linear(const Op& op, int64_t num_tokens, int thread);
+  void ask_for_weights(const Op& op, int thread);
+  // Pieces of a linear op that a thread takes before it helps others.
+  int64_t first_piece(const Op& op, int64_t thread) const {
+    return static_cast<int64_t>(op.pieces.size()) * thread / team_->size();
+  }
   void prologue(const Op& op, int64_t token, Scratch& scratch, bool with_panels);
   void run_attention(const Op& op, const Step& step);
   void attend(const Op& op, const Step& step, const AttentionTask& task);
