@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "codebooks.h"
 #include "unpack.h"
 
 namespace headrace {
@@ -19,14 +20,27 @@ void PackedMatrix::Free::operator()(uint8_t* p) const { std::free(p); }
 
 namespace {
 
-constexpr int kF32 = 0, kF16 = 1, kBF16 = 30, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kIQ4_NL = 20;
+constexpr int kF32 = 0, kF16 = 1, kBF16 = 30, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8;
+constexpr int kQ2_K = 10, kQ3_K = 11, kQ5_K = 13, kQ6_K = 14, kIQ4_NL = 20, kIQ4_XS = 23, kMXFP4 = 39;
 constexpr float kQ4_0Centre = 8;  // codes of 0 .. 15 stand for -8 .. 7
 constexpr size_t kLargePage = size_t{2} << 20;
 
 Kind kind_of(int gguf_id) {
-  if (gguf_id == kF32) return Kind::F32;
-  if (gguf_id == kF16) return Kind::F16;
-  if (gguf_id == kBF16) return Kind::BF16;
+  switch (gguf_id) {
+    case kF32: return Kind::F32;
+    case kF16: return Kind::F16;
+    case kBF16: return Kind::BF16;
+    case kQ5_0: return Kind::Q5;
+    case kQ5_1: return Kind::Q5M;
+    case kQ5_K: return Kind::Q5M;
+    case kQ6_K: return Kind::Q6G16;
+    case kIQ4_NL: return Kind::IQ4;
+    case kIQ4_XS: return Kind::IQ4;
+    case kMXFP4: return Kind::MXFP4;
+    case kQ3_K: return Kind::Q3G16;
+    case kQ2_K: return Kind::Q2G16M;
+    default: break;
+  }
   CodeShape shape;
   if (!code_shape(gguf_id, &shape)) throw std::invalid_argument("unknown tensor type " + std::to_string(gguf_id));
   // Signed 4-bit codes of group 32 become unsigned ones with a minimum of -8 scales.
@@ -76,29 +90,66 @@ struct Codes {
   std::vector<float> scale, min;
 };
 
-void write_codes(Kind kind, int group, bool shift_to_unsigned, const Codes& codes, int r, int64_t columns,
-                 float inverse_multiplier, uint8_t* out) {
+int place_in(const int8_t (&values)[16], int value) {
+  return static_cast<int>(std::find(values, values + 16, value) - values);
+}
+
+// Codes of one row of a record to their bytes; `shift` is added to each. Bits of others are left as they are.
+void write_codes(Kind kind, int shift, const int16_t* code, int r, uint8_t* codes) {
+  auto value = [&](int k) { return static_cast<uint8_t>(code[k] + shift); };
+  auto byte = [&](int plane, int j, int k) -> uint8_t& { return codes[plane + j * 32 + r * 4 + k % 4]; };
+  auto nibbles = [&](auto value_of) {
+    for (int k = 0; k < 16; ++k)
+      byte(0, k / 4, k) = static_cast<uint8_t>((value_of(k) & 15) | (value_of(k + 16) & 15) << 4);
+  };
+  auto bits = [&](int plane, int from) {
+    for (int i = 0; i < 4; ++i) {
+      int of_byte = 0;
+      for (int j = 0; j < 8; ++j) of_byte |= (value(4 * j + i) >> from & 1) << j;
+      byte(plane, 0, i) = static_cast<uint8_t>(of_byte);
+    }
+  };
+  auto pairs = [&](int plane, int from) {
+    for (int half = 0; half < 2; ++half)
+      for (int i = 0; i < 4; ++i) {
+        int of_byte = 0;
+        for (int j = 0; j < 4; ++j) of_byte |= (value(16 * half + 4 * j + i) >> from & 3) << 2 * j;
+        byte(plane, half, i) = static_cast<uint8_t>(of_byte);
+      }
+  };
+  switch (kind) {
+    case Kind::Q4: nibbles(value); break;
+    case Kind::Q5:
+    case Kind::Q5M: nibbles(value), bits(128, 4); break;
+    case Kind::Q6G16: nibbles(value), pairs(128, 4); break;
+    case Kind::IQ4: nibbles([&](int k) { return place_in(kIQ4Values, code[k]); }); break;
+    case Kind::MXFP4: nibbles([&](int k) { return place_in(kDoubledE2M1, code[k]); }); break;
+    case Kind::Q3G16: pairs(0, 0), bits(64, 2); break;
+    case Kind::Q2G16M: pairs(0, 0); break;
+    default:
+      for (int k = 0; k < kGroup; ++k) byte(0, k / 4, k) = value(k);
+  }
+}
+
+// What is added to a format's codes to make them those of the kind.
+int code_shift(Kind kind, const CodeShape& shape) {
+  if (kind == Kind::Q4 || kind == Kind::Q5 || kind == Kind::Q6G16 || kind == Kind::Q3G16) return -shape.code_min;
+  return 0;
+}
+
+void write_row(Kind kind, int shift, const Codes& codes, int r, int64_t columns, float inverse_multiplier,
+               uint8_t* out) {
   const int64_t groups = columns / kGroup, record = record_bytes(kind);
-  const int parts = kGroup / group;
-  const bool has_min = kind == Kind::Q4 || kind == Kind::Q8M || kind == Kind::Q8G16M;
+  const int parts = num_parts(kind), header = header_bytes(kind);
   for (int64_t g = 0; g < groups; ++g, out += record) {
     for (int part = 0; part < parts; ++part) {
       const float scale = codes.scale[g * parts + part] * inverse_multiplier;
       float min = codes.min[g * parts + part] * inverse_multiplier;
-      if (shift_to_unsigned) min -= 8.0f * scale;
+      if (kind == Kind::Q4) min -= static_cast<float>(shift) * scale;
       store_half(out + part * 16 + 2 * r, scale);
-      if (has_min) store_half(out + (parts + part) * 16 + 2 * r, min);
+      if (has_minimums(kind)) store_half(out + (parts + part) * 16 + 2 * r, min);
     }
-    const int16_t* code = codes.code.data() + g * kGroup;
-    uint8_t* bytes = out + parts * 16 * (has_min ? 2 : 1);
-    if (kind == Kind::Q4) {
-      const int shift = shift_to_unsigned ? 8 : 0;
-      for (int k = 0; k < 16; ++k)
-        bytes[k / 4 * 32 + r * 4 + k % 4] =
-            static_cast<uint8_t>((code[k] + shift) | (code[k + 16] + shift) << 4);
-    } else {
-      for (int k = 0; k < kGroup; ++k) bytes[k / 4 * 32 + r * 4 + k % 4] = static_cast<uint8_t>(code[k]);
-    }
+    write_codes(kind, shift, codes.code.data() + g * kGroup, r, out + header);
   }
 }
 
@@ -159,7 +210,7 @@ PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t num_stored,
     if (is_quantized(kind) && !copies)
       codes = Codes{std::vector<int16_t>(columns), std::vector<float>(columns / shape.group),
                     std::vector<float>(columns / shape.group)};
-    const bool shift = kind == Kind::Q4 && shape.code_min < 0;
+    const int shift = code_shift(kind, shape);
     for (int64_t begin; (begin = next.fetch_add(chunk)) < num_blocks;)
       for (int64_t block = begin; block < std::min(num_blocks, begin + chunk); ++block) {
         uint8_t* out = bytes_.get() + block * view_.block_bytes();
@@ -181,7 +232,7 @@ PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t num_stored,
           if (!row[r]) continue;
           if (is_quantized(kind)) {
             unpack_codes(gguf_id, row[r], columns, codes.code.data(), codes.scale.data(), codes.min.data());
-            write_codes(kind, shape.group, shift, codes, r, columns, 1.0f / multiplier, out);
+            write_row(kind, shift, codes, r, columns, 1.0f / multiplier, out);
           } else if (kind == Kind::F32) {
             for (int64_t k = 0; k < columns; ++k) std::memcpy(out + (k * kRowBlock + r) * 4, row[r] + 4 * k, 4);
           } else {

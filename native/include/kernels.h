@@ -20,6 +20,15 @@ enum class Kind : int32_t {
   F32 = 5,    // float[k][row]
   F16 = 6,    // half[k][row]
   BF16 = 7,   // bfloat16[k][row]
+  // Below, codes are unsigned and their bits lie apart. "Nibbles" are the 128 bytes of Q4; a plane of bits is 32 bytes,
+  // byte[row][k%4], bit k/4; a plane of pairs of bits is 64 bytes, byte[k/16][row][k%4], pair (k%16)/4.
+  Q5 = 8,       // group 32: 8 f16 scales, nibbles, a plane of fifth bits; 16 stands for 0
+  Q5M = 9,      // as Q5 with 8 f16 minimums after the scales; 0 stands for 0
+  Q6G16 = 10,   // group 16: 2 x 8 f16 scales, nibbles, a plane of their upper pairs; 32 stands for 0
+  IQ4 = 11,     // group 32: 8 f16 scales, nibbles that are places in kIQ4Values
+  MXFP4 = 12,   // as IQ4, places in kDoubledE2M1
+  Q3G16 = 13,   // group 16: 2 x 8 f16 scales, a plane of pairs, a plane of third bits; 4 stands for 0
+  Q2G16M = 14,  // group 16: 2 x 8 f16 scales, 2 x 8 f16 minimums, a plane of pairs
 };
 
 constexpr int kRowBlock = 8;
@@ -27,19 +36,39 @@ constexpr int kGroup = 32;
 constexpr int kHalfGroup = 16;
 constexpr float kSmallestQuantized = 1e-30f;  // a group of smaller activations is 0: 127 / 1e-37 is no float
 
-inline bool is_quantized(Kind kind) { return kind < Kind::F32; }
+inline bool is_quantized(Kind kind) { return kind < Kind::F32 || kind > Kind::BF16; }
+
+// Of a quantised kind: scales of a row in one record, and whether there is a minimum beside each.
+constexpr int num_parts(Kind kind) {
+  return kind == Kind::Q8G16 || kind == Kind::Q8G16M || kind == Kind::Q6G16 || kind == Kind::Q3G16 ||
+                 kind == Kind::Q2G16M ? 2 : 1;
+}
+constexpr bool has_minimums(Kind kind) {
+  return kind == Kind::Q4 || kind == Kind::Q8M || kind == Kind::Q8G16M || kind == Kind::Q5M || kind == Kind::Q2G16M;
+}
+// Bytes before the codes of a record.
+constexpr int header_bytes(Kind kind) { return 2 * kRowBlock * num_parts(kind) * (has_minimums(kind) ? 2 : 1); }
 
 // Bytes of one record: 8 rows x 32 columns of a quantised kind, 8 rows x 1 column of a float kind.
-inline int64_t record_bytes(Kind kind) {
+constexpr int64_t record_bytes(Kind kind) {
   switch (kind) {
     case Kind::Q4: return 160;
     case Kind::Q8: return 272;
     case Kind::Q8M: return 288;
     case Kind::Q8G16: return 288;
     case Kind::Q8G16M: return 320;
+    case Kind::Q5: return 176;
+    case Kind::Q5M: return 192;
+    case Kind::Q6G16: return 224;
+    case Kind::IQ4: return 144;
+    case Kind::MXFP4: return 144;
+    case Kind::Q3G16: return 128;
+    case Kind::Q2G16M: return 128;
     case Kind::F32: return 32;
-    default: return 16;
+    case Kind::F16: return 16;
+    case Kind::BF16: return 16;
   }
+  return 0;
 }
 
 struct Matrix {

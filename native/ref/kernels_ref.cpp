@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "codebooks.h"
 #include "kernels.h"
 #include "unpack.h"
 
@@ -17,30 +18,36 @@ float half_at(const uint8_t* p, int64_t i) {
   return f16_to_f32(h);
 }
 
+// Code k of row r among a record's codes.
+int32_t code_at(Kind kind, const uint8_t* codes, int r, int k) {
+  const int place = r * 4 + k % 4;
+  auto nibble = [&] { return codes[k % 16 / 4 * 32 + place] >> (k < 16 ? 0 : 4) & 15; };
+  auto bit = [&](int plane) { return codes[plane + place] >> k / 4 & 1; };
+  auto pair = [&](int plane) { return codes[plane + k / 16 * 32 + place] >> k % 16 / 4 * 2 & 3; };
+  switch (kind) {
+    case Kind::Q4: return nibble();
+    case Kind::Q5: return (nibble() | bit(128) << 4) - 16;
+    case Kind::Q5M: return nibble() | bit(128) << 4;
+    case Kind::Q6G16: return (nibble() | pair(128) << 4) - 32;
+    case Kind::IQ4: return kIQ4Values[nibble()];
+    case Kind::MXFP4: return kDoubledE2M1[nibble()];
+    case Kind::Q3G16: return (pair(0) | bit(64) << 2) - 4;
+    case Kind::Q2G16M: return pair(0);
+    default: return static_cast<int8_t>(codes[k / 4 * 32 + place]);
+  }
+}
+
 // Sum over one record (32 columns) of row r for a quantised kind.
 float record_product(Kind kind, const uint8_t* record, int r, const int8_t* q, float scale, float sum32,
                      const float* sum16) {
-  if (kind == Kind::Q4) {
-    const uint8_t* codes = record + 32;
-    int32_t dot = 0;
-    for (int k = 0; k < kGroup; ++k) {
-      const uint8_t byte = codes[(k % 16) / 4 * 32 + r * 4 + k % 4];
-      dot += (k < 16 ? byte & 15 : byte >> 4) * q[k];
-    }
-    return half_at(record, r) * scale * static_cast<float>(dot) + half_at(record, 8 + r) * sum32;
-  }
-  const bool fine = kind == Kind::Q8G16 || kind == Kind::Q8G16M;
-  const bool has_min = kind == Kind::Q8M || kind == Kind::Q8G16M;
-  const int parts = fine ? 2 : 1;
-  const int header = parts * 16 * (has_min ? 2 : 1);
-  const int8_t* codes = reinterpret_cast<const int8_t*>(record + header);
+  const int parts = num_parts(kind), group = kGroup / parts;
+  const uint8_t* codes = record + header_bytes(kind);
   float sum = 0;
   for (int part = 0; part < parts; ++part) {
-    const int begin = part * 16, end = fine ? begin + 16 : kGroup;
     int32_t dot = 0;
-    for (int k = begin; k < end; ++k) dot += codes[k / 4 * 32 + r * 4 + k % 4] * q[k];
+    for (int k = part * group; k < (part + 1) * group; ++k) dot += code_at(kind, codes, r, k) * q[k];
     sum += half_at(record, part * 8 + r) * scale * static_cast<float>(dot);
-    if (has_min) sum += half_at(record, parts * 8 + part * 8 + r) * (fine ? sum16[part] : sum32);
+    if (has_minimums(kind)) sum += half_at(record, (parts + part) * 8 + r) * (parts == 2 ? sum16[part] : sum32);
   }
   return sum;
 }

@@ -9,17 +9,14 @@
 
 #include <cstring>
 
+#include "../include/codebooks.h"
+
 namespace headrace {
 namespace {
 
 constexpr int MAX_QBLOCK = 256;
 constexpr int MAX_GROUPS = 16;
 constexpr int F32 = 0, F16 = 1, BF16 = 30;
-
-// IQ4_NL and IQ4_XS store an index into these values (ggml's non-linear 4-bit codebook).
-constexpr int16_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-// MXFP4 stores e2m1 floats (OCP microscaling formats 1.0); doubled they are integers.
-constexpr int16_t E2M1_DOUBLED[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 uint16_t load_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
 
@@ -55,7 +52,7 @@ void nibbles_and_bit(const uint8_t* qs, uint32_t high, int offset, int16_t* code
   }
 }
 
-void nibbles_by_table(const uint8_t* qs, const int16_t* table, int16_t* code) {
+void nibbles_by_table(const uint8_t* qs, const int8_t* table, int16_t* code) {
   for (int j = 0; j < 16; ++j) {
     code[j] = table[qs[j] & 15];
     code[j + 16] = table[qs[j] >> 4];
@@ -185,7 +182,7 @@ void unpack_q6_k(const uint8_t* q, int16_t* code, float* scale, float* min) {
 
 // [d f16][qs 16]
 void unpack_iq4_nl(const uint8_t* q, int16_t* code, float* scale, float* min) {
-  nibbles_by_table(q + 2, IQ4_VALUES, code);
+  nibbles_by_table(q + 2, kIQ4Values, code);
   scale[0] = load_f16(q);
   min[0] = 0;
 }
@@ -195,7 +192,7 @@ void unpack_iq4_xs(const uint8_t* q, int16_t* code, float* scale, float* min) {
   const float d = load_f16(q);
   const uint16_t high = load_u16(q + 2);
   for (int g = 0; g < 8; ++g) {
-    nibbles_by_table(q + 8 + 16 * g, IQ4_VALUES, code + 32 * g);
+    nibbles_by_table(q + 8 + 16 * g, kIQ4Values, code + 32 * g);
     const int sub = (q[4 + g / 2] >> 4 * (g % 2) & 15) | (high >> 2 * g & 3) << 4;
     scale[g] = d * static_cast<float>(sub - 32);
     min[g] = 0;
@@ -204,7 +201,7 @@ void unpack_iq4_xs(const uint8_t* q, int16_t* code, float* scale, float* min) {
 
 // [e uint8][qs 16]. Half of 2^(e - 127), since the codes are doubled; e = 0 and 1 give subnormal floats.
 void unpack_mxfp4(const uint8_t* q, int16_t* code, float* scale, float* min) {
-  nibbles_by_table(q + 1, E2M1_DOUBLED, code);
+  nibbles_by_table(q + 1, kDoubledE2M1, code);
   const uint32_t e = q[0];
   scale[0] = float_of_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
   min[0] = 0;

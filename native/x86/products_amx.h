@@ -87,6 +87,30 @@ struct Q8Panels {
   }
 };
 
+template <class Form>
+struct PlanePanels {
+  static constexpr int group = Form::group;
+  static constexpr bool has_min = Form::has_min;
+  static constexpr int parts = kGroup / group;
+  static constexpr int64_t record = record_bytes(Form::kind);
+  static void unpack(const uint8_t* first, const uint8_t* second, Panel<group>* panel) {
+    const TwoBlocks from{first, second};
+    each<2>([&](auto half) {
+      __m512i v[4];
+      Form::template unpack<half>(from, v);
+      each<4>([&](auto j) {
+        constexpr int at = half * 4 + j;
+        _mm512_store_si512(panel[at / (group / 4)].codes[at % (group / 4)], v[j]);
+      });
+    });
+    each<parts>([&](auto part) {
+      const __m512 scale = from.halves(16 * part);
+      _mm512_store_ps(panel[part].scale, scale);
+      if constexpr (has_min) _mm512_store_ps(panel[part].min, Form::minimum(from, part, scale));
+    });
+  }
+};
+
 // Memory that a thread keeps.
 class Room {
  public:
@@ -108,16 +132,6 @@ class Room {
   void* bytes_ = nullptr;
   size_t size_ = 0;
 };
-
-// f(0), f(1) .. f(N - 1) written out, so that an array that f indexes lies in registers.
-template <class F, size_t... I>
-[[gnu::always_inline]] inline void each_of(std::index_sequence<I...>, F f) {
-  (f(std::integral_constant<int, static_cast<int>(I)>{}), ...);
-}
-template <int N, class F>
-[[gnu::always_inline]] inline void each(F f) {
-  each_of(std::make_index_sequence<N>{}, f);
-}
 
 // Where two blocks of rows begin.
 struct Records {
@@ -233,6 +247,13 @@ void matmul_amx(const Matrix& w, int64_t block_begin, int64_t block_end, const A
     case Kind::Q8M: run = run_panels<Q8Panels<kGroup, true>>; break;
     case Kind::Q8G16: run = run_panels<Q8Panels<kHalfGroup, false>>; break;
     case Kind::Q8G16M: run = run_panels<Q8Panels<kHalfGroup, true>>; break;
+    case Kind::Q5: run = run_panels<PlanePanels<Q5Planes<false>>>; break;
+    case Kind::Q5M: run = run_panels<PlanePanels<Q5Planes<true>>>; break;
+    case Kind::Q6G16: run = run_panels<PlanePanels<Q6Planes>>; break;
+    case Kind::IQ4: run = run_panels<PlanePanels<IQ4Places>>; break;
+    case Kind::MXFP4: run = run_panels<PlanePanels<MXFP4Places>>; break;
+    case Kind::Q3G16: run = run_panels<PlanePanels<Q3Planes>>; break;
+    case Kind::Q2G16M: run = run_panels<PlanePanels<Q2Planes>>; break;
     default: break;
   }
   const int64_t even_end = block_begin + (block_end - block_begin) / 2 * 2;

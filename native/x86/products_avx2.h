@@ -231,6 +231,7 @@ void matmul(const Matrix& w, int64_t block_begin, int64_t block_end, const Activ
     case Kind::F32: run = run_products<FloatProduct<Kind::F32>, kFloatTokens>; break;
     case Kind::F16: run = run_products<FloatProduct<Kind::F16>, kFloatTokens>; break;
     case Kind::BF16: run = run_products<FloatProduct<Kind::BF16>, kFloatTokens>; break;
+    default: break;
   }
   run(w, block_begin, block_end, a, token_begin, token_end, to);
 }

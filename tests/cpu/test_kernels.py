@@ -17,6 +17,7 @@ Floats = npt.NDArray[np.float32]
 
 TABLES = _native.kernel_tables()
 COLUMNS = 512
+MOST_PACKED_BYTES = 1.12  # for one of the file
 
 
 def random_weights(row: QuantFormat, rows: int, seed: int) -> Bytes:
@@ -89,7 +90,7 @@ def test_a_token_alone_and_in_company(row: QuantFormat, table: str, team: _nativ
 def test_what_is_no_number_shows_in_quantised_products(
     place: int, value: float, table: str, team: _native.Team
 ) -> None:
-    for name in ("Q4_1", "Q6_K", "Q8_0"):
+    for name in ("Q4_1", "Q5_0", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS"):
         packed = _native.pack(
             BY_NAME[name].gguf_id, random_weights(BY_NAME[name], 8, seed=12), 8, COLUMNS, team
         )
@@ -116,6 +117,15 @@ def test_packing_does_not_depend_on_threads(threads: int) -> None:
     x = np.random.default_rng(5).normal(size=(1, COLUMNS)).astype(np.float32)
     one, other = (_native.pack(row.gguf_id, data, 64, COLUMNS, _native.Team(n)) for n in (2, threads))
     np.testing.assert_array_equal(product("reference", one, x, 64), product("reference", other, x, 64))
+
+
+@pytest.mark.parametrize(
+    "name", ["Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0", "IQ4_NL", "IQ4_XS"]
+)
+def test_packed_weights_are_hardly_more_than_the_file_s(name: str, team: _native.Team) -> None:
+    row = BY_NAME[name]
+    data = random_weights(row, 16, seed=14)
+    assert _native.pack(row.gguf_id, data, 16, COLUMNS, team).num_bytes <= MOST_PACKED_BYTES * data.size
 
 
 def test_extreme_scales_survive_packing(team: _native.Team) -> None:
