@@ -25,6 +25,7 @@ using namespace nb::literals;
 namespace headrace {
 
 void bind_testing(nb::module_& m);
+void bind_bench(nb::module_& m);
 
 namespace {
 
@@ -187,6 +188,7 @@ NB_MODULE(_native, m) {
   nb::class_<PackedMatrix>(m, "PackedMatrix")
       .def_prop_ro("num_bytes", &PackedMatrix::num_bytes)
       .def_prop_ro("kind", [](const PackedMatrix& p) { return static_cast<int>(p.view().kind); });
+  bind_bench(m);
   nb::class_<Program>(m, "Program")
       .def("__init__",
            [](Program* self, const std::string& kernels, std::shared_ptr<Team> team, int64_t vocab_size) {

@@ -11,11 +11,40 @@ MAX_TOP: int
 BLOCK_SIZE: int
 OUTPUT_SPEC_BYTES: int
 testing: ModuleType
+timing: _Timing
 
 def kernel_tables() -> list[str]: ...
 def kernel_table_lacks() -> list[tuple[str, str]]: ...
 def read_bandwidth(num_threads: int, bytes: int, seconds: float) -> float: ...
 def pack(gguf_id: int, data: NDArray[np.uint8], rows: int, columns: int, team: Team) -> PackedMatrix: ...
+
+class _Timing:  # a submodule (native/core/bind_bench.cpp)
+    def product(
+        self,
+        kernels: str,
+        matrices: Sequence[PackedMatrix],
+        tokens: int,
+        team: Team,
+        seconds: float,
+        fewest_calls: int,
+    ) -> list[float]: ...
+    def attention(
+        self,
+        kernels: str,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        context: int,
+        tokens: int,
+        copies: int,
+        team: Team,
+        seconds: float,
+        fewest_calls: int,
+    ) -> list[float]: ...
+    def rows(
+        self, kernels: str, name: str, width: int, tokens: int, team: Team, seconds: float, fewest_calls: int
+    ) -> list[float]: ...
+    def byte_peak(self, kernels: str, team: Team, seconds: float) -> tuple[str, float]: ...
 
 class Team:
     def __init__(self, num_threads: int) -> None: ...

@@ -24,6 +24,16 @@ def this_machine() -> Machine:
     return Machine(_num_cores(), available_bytes, memory_source)
 
 
+def last_cache_bytes() -> int:
+    """Of the largest cache that a core has behind it; 0 where the system does not say."""
+    found = [0]
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        size = _read(path) or ""
+        if size[-1:] == "K" and size[:-1].isdigit():
+            found.append(int(size[:-1]) * 1024)
+    return max(found)
+
+
 def _num_cores() -> int:
     """Physical cores, since two hardware threads of a core share its vector units and its cache."""
     if not hasattr(os, "sched_getaffinity"):
