@@ -8,7 +8,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli import bench_engine, bench_kernels, bench_serve
+from headrace.cli import bench_engine, bench_kernels, bench_peers, bench_serve
 
 if TYPE_CHECKING:
     from headrace.bench.latency_report import LatencyReport
@@ -20,6 +20,7 @@ examples:
   headrace bench latency gemma3-270m --threads 2 --repetitions 10
   headrace bench engine smollm2 --rows 16
   headrace bench kernels --svg roofline.svg
+  headrace bench peers smollm2 --llama-bench PATH
   headrace bench serve http://127.0.0.1:8000 --workload shared
 """
 NUM_LAUNCHES = 3
@@ -54,6 +55,7 @@ def add_parser(subparsers: Any) -> None:
     bench_serve.add_parser(kinds)
     bench_engine.add_parser(kinds)
     bench_kernels.add_parser(kinds)
+    bench_peers.add_parser(kinds)
 
 
 def run_latency(args: argparse.Namespace) -> int:
