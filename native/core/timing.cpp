@@ -22,8 +22,9 @@ double since(Clock::time_point begin) { return std::chrono::duration<double>(Clo
 constexpr int64_t kPiecesPerThread = 8, kSmallestPiece = 8 * 1024, kTokensPerChunk = 4, kTokensPerTask = 16,
                   kTasksPerThread = 4;
 
-// One call's work in numbered pieces, each of which some thread takes.
+// One call's work in numbered pieces, in runs of which thread i takes the i-th first, then helps with the others.
 struct Work {
+  int num_runs;
   int64_t num_pieces;
   std::function<void(int64_t call, int64_t piece)> piece;
 };
@@ -32,22 +33,30 @@ struct Work {
 // them begin: behind it others may have done all the work before this thread gets to look at the clock.
 std::vector<double> time_calls(const std::vector<Work>& stages, Team& team, Budget budget) {
   std::vector<double> seconds;
-  std::vector<std::atomic<int64_t>> next(stages.size());
+  std::vector<std::vector<std::atomic<int64_t>>> next;  // of each stage and run
+  for (const Work& work : stages) next.emplace_back(static_cast<size_t>(work.num_runs));
   bool more = true;
   const Clock::time_point start = Clock::now();
   Clock::time_point begin;
   team.run([&](int thread) {
     for (int64_t call = 0;; ++call) {
       if (thread == 0) {
-        for (std::atomic<int64_t>& n : next) n.store(0, std::memory_order_relaxed);
+        for (auto& runs : next)
+          for (std::atomic<int64_t>& n : runs) n.store(0, std::memory_order_relaxed);
         more = call <= budget.fewest_calls || since(start) < budget.seconds;
         begin = Clock::now();
       }
       team.barrier();
       if (!more) return;
       for (size_t s = 0; s < stages.size(); ++s) {
-        for (int64_t i; (i = next[s].fetch_add(1, std::memory_order_relaxed)) < stages[s].num_pieces;)
-          stages[s].piece(call, i);
+        const Work& work = stages[s];
+        for (int k = 0; k < work.num_runs; ++k) {
+          const int run = (thread + k) % work.num_runs;
+          const int64_t first = work.num_pieces * run / work.num_runs;
+          const int64_t end = work.num_pieces * (run + 1) / work.num_runs;
+          for (int64_t i; (i = first + next[s][run].fetch_add(1, std::memory_order_relaxed)) < end;)
+            work.piece(call, i);
+        }
         team.barrier();
       }
       if (thread == 0 && call > 0) seconds.push_back(since(begin));
@@ -100,12 +109,13 @@ std::vector<double> time_product(const Kernels& kernels, const std::vector<std::
   const int64_t bytes = w.block_bytes() * w.num_blocks();
   const int64_t target = std::max(bytes / (kPiecesPerThread * team.size()), kSmallestPiece);
   const int64_t step = std::max<int64_t>(2, target / w.block_bytes() / 2 * 2);
-  const Work products{(w.num_blocks() + step - 1) / step, [&](int64_t call, int64_t piece) {
-                        const Matrix& matrix = matrices[static_cast<size_t>(call) % matrices.size()]->view();
-                        const int64_t end = std::min(matrix.num_blocks(), (piece + 1) * step);
-                        kernels.matmul(matrix, piece * step, end, input, 0, tokens,
-                                       Destination{y.data(), matrix.num_rows, nullptr, nullptr});
-                      }};
+  auto some_rows = [&](int64_t call, int64_t piece) {
+    const Matrix& matrix = matrices[static_cast<size_t>(call) % matrices.size()]->view();
+    const int64_t end = std::min(matrix.num_blocks(), (piece + 1) * step);
+    const Destination to{y.data(), matrix.num_rows, nullptr, nullptr};
+    kernels.matmul(matrix, piece * step, end, input, 0, tokens, to);
+  };
+  const Work products{team.size(), (w.num_blocks() + step - 1) / step, some_rows};
   return time_calls({products}, team, budget);
 }
 
@@ -132,23 +142,24 @@ std::vector<double> time_attention(const Kernels& kernels, const AttentionShape&
   if (tokens == 1 && G < kTasksPerThread * team.size() && team.size() > 1 && context > kKeySplit) {
     const int64_t splits = (context - 1) / kKeySplit + 1;
     std::vector<float> parts(static_cast<size_t>(H * splits * floats));
-    const Work sums{splits * G, [&](int64_t call, int64_t piece) {
-                      const int64_t split = piece / G;
-                      kernels.attention_parts(shape, row_of(call), 0, 1, static_cast<int32_t>(piece % G), split,
-                                              split + 1, splits, parts.data());
-                    }};
-    const Work merges{H, [&](int64_t, int64_t h) {
-                        kernels.merge_parts(shape, parts.data() + h * splits * floats, splits,
-                                            out.data() + h * shape.head_dim);
-                      }};
+    auto sum = [&](int64_t call, int64_t piece) {
+      const int64_t split = piece / G;
+      kernels.attention_parts(shape, row_of(call), 0, 1, static_cast<int32_t>(piece % G), split, split + 1, splits,
+                              parts.data());
+    };
+    auto merge = [&](int64_t, int64_t h) {
+      kernels.merge_parts(shape, parts.data() + h * splits * floats, splits, out.data() + h * shape.head_dim);
+    };
+    const Work sums{1, splits * G, sum}, merges{1, H, merge};
     return time_calls({sums, merges}, team, budget);
   }
   const int64_t shares = (tokens + kTokensPerTask - 1) / kTokensPerTask;
-  const Work whole{shares * G, [&](int64_t call, int64_t piece) {
-                     const int64_t end = tokens - piece / G * kTokensPerTask;  // the last ones first
-                     kernels.attention(shape, row_of(call), std::max<int64_t>(0, end - kTokensPerTask), end,
-                                       static_cast<int32_t>(piece % G));
-                   }};
+  auto attend = [&](int64_t call, int64_t piece) {
+    const int64_t end = tokens - piece / G * kTokensPerTask;  // the last ones first
+    kernels.attention(shape, row_of(call), std::max<int64_t>(0, end - kTokensPerTask), end,
+                      static_cast<int32_t>(piece % G));
+  };
+  const Work whole{1, shares * G, attend};
   return time_calls({whole}, team, budget);
 }
 
@@ -173,10 +184,11 @@ std::vector<double> time_rows(const Kernels& kernels, const std::string& name, i
     };
   else
     throw std::invalid_argument("time_rows: no kernel '" + name + "'");
-  const Work rows{(tokens + kTokensPerChunk - 1) / kTokensPerChunk, [&](int64_t, int64_t piece) {
-                    const int64_t end = std::min(tokens, (piece + 1) * kTokensPerChunk);
-                    for (int64_t t = piece * kTokensPerChunk; t < end; ++t) row(t);
-                  }};
+  auto some = [&](int64_t, int64_t piece) {
+    const int64_t end = std::min(tokens, (piece + 1) * kTokensPerChunk);
+    for (int64_t t = piece * kTokensPerChunk; t < end; ++t) row(t);
+  };
+  const Work rows{1, (tokens + kTokensPerChunk - 1) / kTokensPerChunk, some};
   return time_calls({rows}, team, budget);
 }
 
