@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from headrace.weights.catalogue import pull
 
 # What a shell starts in the background is deaf to Ctrl-C, and so would be the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Every load packs its weights, but in tests about packed weights that were kept, which name a folder of their
+# own. Processes that tests start see it, too.
+os.environ["HEADRACE_PACKED_CACHE_BYTES"] = "0"
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,12 @@ std::shared_ptr<PackedMatrix> pack(int gguf_id, In<uint8_t> data, int64_t rows, 
   return std::make_shared<PackedMatrix>(gguf_id, data.data(), static_cast<int64_t>(data.size()), rows, columns, team);
 }
 
+std::shared_ptr<PackedMatrix> packed_before(int gguf_id, In<uint8_t> data, int64_t rows, int64_t columns,
+                                            float multiplier) {
+  return std::make_shared<PackedMatrix>(gguf_id, data.data(), static_cast<int64_t>(data.size()), rows, columns,
+                                        multiplier, std::make_shared<In<uint8_t>>(data));
+}
+
 // A matrix times tokens by a named table, for tests and kernel timing. x (T, K), result (T, N).
 void product(const std::string& kernels, const PackedMatrix& matrix, In<float> x, Out<float> y) {
   const Kernels& table = kernels_named(kernels);
@@ -168,6 +174,7 @@ NB_MODULE(_native, m) {
 
   m.attr("MAX_TOP") = kMaxTop;
   m.attr("BLOCK_SIZE") = kBlockSize;
+  m.attr("PACKED_LAYOUT") = kPackedLayout;
   m.attr("OUTPUT_SPEC_BYTES") = sizeof(OutputSpec);
   m.def("kernel_tables", [] {
     std::vector<std::string> names;
@@ -183,11 +190,17 @@ NB_MODULE(_native, m) {
   m.def("read_bandwidth", &read_bandwidth, "num_threads"_a, "bytes"_a, "seconds"_a,
         nb::call_guard<WithoutGil>(), "Bytes a second that all threads together read from memory.");
   m.def("pack", &pack, "gguf_id"_a, "data"_a, "rows"_a, "columns"_a, "team"_a);
+  m.def("packed_before", &packed_before, "gguf_id"_a, "data"_a, "rows"_a, "columns"_a, "multiplier"_a,
+        "A matrix on bytes that `pack` made earlier; it keeps the array.");
 
   nb::class_<Team>(m, "Team").def(nb::init<int>(), "num_threads"_a).def_prop_ro("size", &Team::size);
   nb::class_<PackedMatrix>(m, "PackedMatrix")
       .def_prop_ro("num_bytes", &PackedMatrix::num_bytes)
-      .def_prop_ro("kind", [](const PackedMatrix& p) { return static_cast<int>(p.view().kind); });
+      .def_prop_ro("kind", [](const PackedMatrix& p) { return static_cast<int>(p.view().kind); })
+      .def_prop_ro("multiplier", [](const PackedMatrix& p) { return p.view().multiplier; })
+      .def_prop_ro("data", [](const PackedMatrix& p) {
+        return nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>(p.view().data, {static_cast<size_t>(p.num_bytes())});
+      });
   bind_bench(m);
   nb::class_<Program>(m, "Program")
       .def("__init__",

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "codebooks.h"
@@ -241,6 +242,17 @@ PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* data, int64_t num_stored,
         }
       }
   });
+}
+
+PackedMatrix::PackedMatrix(int gguf_id, const uint8_t* packed, int64_t num_packed, int64_t rows, int64_t columns,
+                           float multiplier, std::shared_ptr<const void> owner)
+    : owner_(std::move(owner)), view_{kind_of(gguf_id), rows, columns, packed, multiplier} {
+  if (rows < 1 || columns < 1 || stored_bytes(gguf_id, columns) < 0 || num_packed != num_bytes())
+    throw std::invalid_argument(std::to_string(num_packed) + " packed bytes are not " + std::to_string(rows) +
+                                " rows of " + std::to_string(columns) + " columns");
+  if (reinterpret_cast<uintptr_t>(packed) % 64) throw std::invalid_argument("packed bytes are not 64-byte aligned");
+  if (!std::isfinite(multiplier) || multiplier <= 0)
+    throw std::invalid_argument("a multiplier of " + std::to_string(multiplier) + " is not one");
 }
 
 }  // namespace headrace

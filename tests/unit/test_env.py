@@ -22,6 +22,12 @@ def test_home(tmp_path: Path) -> None:
     assert read_environment({"PATH": "/bin", "OTHER": "1"}).home is None
 
 
+def test_packed_cache_bytes() -> None:
+    assert read_environment({}).packed_cache_bytes == 16 * 2**30
+    assert read_environment({"HEADRACE_PACKED_CACHE_BYTES": "1000"}).packed_cache_bytes == 1000
+    assert read_environment({"HEADRACE_PACKED_CACHE_BYTES": "0"}).packed_cache_bytes == 0
+
+
 def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert home_directory({"HEADRACE_HOME": "x"}) == tmp_path / "x"
@@ -34,6 +40,12 @@ def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
         ({"HEADRACE_HOME": ""}, "HEADRACE_HOME is empty"),
         ({"HEADRACE_HOME": "~nobody-at-all/x"}, "HEADRACE_HOME='~nobody-at-all/x'"),
         ({"HEADRACE_HOME": __file__}, "is a file"),
+        (
+            {"HEADRACE_PACKED_CACHE_BYTES": "lots"},
+            "HEADRACE_PACKED_CACHE_BYTES='lots' is not a number",
+        ),
+        ({"HEADRACE_PACKED_CACHE_BYTES": "-1"}, "not a number of bytes"),
+        ({"HEADRACE_PACKED_CACHE_BYTES": ""}, "not a number of bytes"),
     ],
 )
 def test_errors_name_the_variable(variables: dict[str, str], says: str) -> None:

@@ -35,6 +35,7 @@ class LLM:
         num_threads: None means one for each physical core.
         max_model_len: tokens of prompt and output together.
         kv_cache_bytes: memory for K and V.
+        packed_cache: keep the packed weights on the disk, so that the next start packs nothing.
         chat_template: a Jinja file, or the template itself, in place of the model's own.
         max_num_seqs: answers computed at once; more wait their turn.
         max_num_batched_tokens: tokens one step computes at most.
@@ -51,6 +52,7 @@ class LLM:
         num_threads: int | None = None,
         max_model_len: int | None = None,
         kv_cache_bytes: int | None = None,
+        packed_cache: bool = ModelConfig().packed_cache,
         chat_template: str | None = None,
         max_num_seqs: int = EngineConfig().max_num_seqs,
         max_num_batched_tokens: int = EngineConfig().max_num_batched_tokens,
@@ -63,6 +65,7 @@ class LLM:
             num_threads=num_threads,
             max_model_len=max_model_len,
             kv_cache_bytes=kv_cache_bytes,
+            packed_cache=packed_cache,
             chat_template=None if chat_template is None else read_template(chat_template),
             engine=EngineConfig(
                 max_num_seqs=max_num_seqs,

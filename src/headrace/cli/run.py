@@ -65,6 +65,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--seed", type=int, help="the same seed gives the same answer")
     parser.add_argument("--threads", metavar="N", type=int, help="default: one for each physical core")
+    parser.add_argument(
+        "--packed-cache",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep the packed weights in HEADRACE_HOME, so that the next start packs nothing (default: on)",
+    )
     parser.add_argument("--verbose", action="store_true", help="settings and times on stderr")
     parser.set_defaults(run=run)
 
@@ -87,7 +93,12 @@ def run(args: argparse.Namespace) -> int:
         log_to_stderr()
     begin_s = time.perf_counter()
     _pull_if_absent(args.model)
-    with LLM(args.model, num_threads=args.threads, chat_template=args.chat_template) as llm:
+    with LLM(
+        args.model,
+        num_threads=args.threads,
+        chat_template=args.chat_template,
+        packed_cache=args.packed_cache,
+    ) as llm:
         if args.verbose:
             print(f"loaded in {time.perf_counter() - begin_s:.3f} s", file=sys.stderr)
         talk = _talk(llm, params, args)

@@ -88,6 +88,12 @@ def add_parser(subparsers: Any) -> None:
     model.add_argument(
         "--backend", choices=("cpu", "reference"), default="cpu", help="reference: plain numpy, slow"
     )
+    model.add_argument(
+        "--packed-cache",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep the packed weights in HEADRACE_HOME, so that the next start packs nothing (default: on)",
+    )
     _add_scheduling(parser.add_argument_group("who is served when"))
     _add_reports(parser.add_argument_group("what is told"))
     parser.set_defaults(run=run)
@@ -235,6 +241,7 @@ def config_of(args: argparse.Namespace) -> ModelConfig:
         num_threads=args.threads,
         max_model_len=args.max_model_len,
         kv_cache_bytes=args.kv_cache_memory_bytes,
+        packed_cache=args.packed_cache,
         chat_template=None if args.chat_template is None else read_template(args.chat_template),
         engine=EngineConfig(
             **engine,

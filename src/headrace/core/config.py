@@ -61,6 +61,8 @@ class ModelConfig:
     # Tokens of prompt and output together; None: what model and memory allow.
     max_model_len: int | None = None
     kv_cache_bytes: int | None = None  # None: a quarter of the free memory, or less if less can be used
+    # Keep the weights as they are packed for this CPU in HEADRACE_HOME, so that the next start packs nothing.
+    packed_cache: bool = True
     chat_template: str | None = None  # Jinja source in place of the model's own
     engine: EngineConfig = field(default_factory=EngineConfig)  # the limits of one step
 

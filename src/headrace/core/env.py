@@ -14,7 +14,11 @@ from pathlib import Path
 from headrace.core.errors import ConfigError
 
 PREFIX = "HEADRACE_"
-KNOWN = {"HEADRACE_HOME": "the folder that holds pulled models"}
+KNOWN = {
+    "HEADRACE_HOME": "the folder that holds pulled models and packed weights",
+    "HEADRACE_PACKED_CACHE_BYTES": "how much packed weights may take there; 0 keeps none",
+}
+PACKED_CACHE_BYTES = 16 * 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class Environment:
     """What HEADRACE_* variables say, checked."""
 
     home: Path | None = None  # absolute; None: the platform's cache folder
+    packed_cache_bytes: int = PACKED_CACHE_BYTES
 
 
 def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
@@ -35,7 +40,13 @@ def read_environment(environ: Mapping[str, str] | None = None) -> Environment:
         if name.startswith(PREFIX) and name not in KNOWN:
             raise ConfigError(_unknown(name))
     home = variables.get("HEADRACE_HOME")
-    return Environment(home=None if home is None else _folder("HEADRACE_HOME", home))
+    packed = variables.get("HEADRACE_PACKED_CACHE_BYTES")
+    return Environment(
+        home=None if home is None else _folder("HEADRACE_HOME", home),
+        packed_cache_bytes=PACKED_CACHE_BYTES
+        if packed is None
+        else _count("HEADRACE_PACKED_CACHE_BYTES", packed),
+    )
 
 
 def home_directory(environ: Mapping[str, str] | None = None) -> Path:
@@ -65,3 +76,9 @@ def _folder(name: str, value: str) -> Path:
     if path.exists() and not path.is_dir():
         raise ConfigError(f"environment variable {name}={value!r} is a file: give a folder")
     return path
+
+
+def _count(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdecimal()):
+        raise ConfigError(f"environment variable {name}={value!r} is not a number of bytes: give one, as 0")
+    return int(value)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.text.chat_template import ChatTemplate
     from headrace.text.tokenizer import Tokenizer
     from headrace.weights.checkpoint import Checkpoint
+    from headrace.weights.packed.folder import PackedFolder
 
 T = TypeVar("T")
 
@@ -185,7 +186,16 @@ def _load_backend(checkpoint: Checkpoint, config: ModelConfig, resolved: Resolve
         num_threads=resolved.num_threads.value,
         max_model_len=resolved.max_model_len.value,
         kv_cache_bytes=resolved.kv_cache_bytes.value,
+        packed=_packed_folder() if config.packed_cache else None,
     )
+
+
+def _packed_folder() -> PackedFolder | None:
+    from headrace.core.env import home_directory, read_environment
+    from headrace.weights.packed.folder import PackedFolder
+
+    max_bytes = read_environment().packed_cache_bytes
+    return PackedFolder(home_directory() / "packed", max_bytes) if max_bytes else None
 
 
 class _Background(Generic[T]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads a fused pass into the native program: packs each matrix once, gives values buffers that are reused
+"""Loads a fused pass into the native program: takes each matrix once, gives values buffers that are reused
 as soon as nothing reads them any more."""
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from headrace.runner.fusion import (
     values_read,
     values_written,
 )
+from headrace.runner.packing import Packing
 from headrace.weights.checkpoint import StoredTensor
 
 _PROLOGUE_NONE, _PROLOGUE_NORM, _PROLOGUE_GATED = 0, 1, 2
@@ -34,12 +35,11 @@ _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
 
 
 class ProgramBuilder:
-    """Builds one `_native.Program`. `matrix_bytes` counts the packed bytes that every token reads."""
+    """Builds one `_native.Program`."""
 
-    def __init__(self, kernels: str, team: _native.Team, fused: FusedProgram) -> None:
+    def __init__(self, kernels: str, team: _native.Team, fused: FusedProgram, packing: Packing) -> None:
         self.program = _native.Program(kernels, team, fused.widths[fused.logits])
-        self.matrix_bytes = 0
-        self._team = team
+        self._packing = packing
         self._fused = fused
         self._buffers: dict[int, int] = {}  # value -> buffer
         self._free: dict[int, list[int]] = {}  # width -> buffers
@@ -136,10 +136,7 @@ class ProgramBuilder:
 
     def _matrix(self, tensor: StoredTensor) -> int:
         if tensor.name not in self._matrices:
-            rows, columns = tensor.shape
-            packed = _native.pack(tensor.format.gguf_id, tensor.data, rows, columns, self._team)
-            self.matrix_bytes += packed.num_bytes
-            self._matrices[tensor.name] = self.program.add_matrix(packed)
+            self._matrices[tensor.name] = self.program.add_matrix(self._packing.matrix(tensor))
         return self._matrices[tensor.name]
 
     def _vector(self, tensor: StoredTensor) -> int:

@@ -17,11 +17,14 @@ from headrace.models.registry import check_tensors, forward_of, spec_from_checkp
 from headrace.models.spec import ModelSpec
 from headrace.runner.fusion import fuse
 from headrace.runner.native_program import ProgramBuilder
+from headrace.runner.packing import KeptPacking, Packing
 from headrace.runner.plan_check import check_plan
 from headrace.runner.recorder import Recorder
 from headrace.runner.row_result import row_result
 from headrace.runner.step_arrays import flatten
 from headrace.weights.checkpoint import Checkpoint, StoredTensor
+from headrace.weights.packed.folder import PackedFolder
+from headrace.weights.packed.later import Later
 
 BLOCK_SIZE: int = _native.BLOCK_SIZE
 MAX_TOP: int = _native.MAX_TOP
@@ -40,11 +43,13 @@ def load_cpu_backend(
     max_model_len: int,
     kv_cache_bytes: int,
     kernels: str = "auto",
+    packed: PackedFolder | None = None,
 ) -> CpuBackend:
     """Pack the checkpoint's weights and record its forward pass.
 
     Args:
         kernels: a table's name, or `auto` for the fastest that this CPU runs.
+        packed: where packed weights are found and kept; None: they are packed at every load.
 
     Raises:
         ModelFileError: tensors that are missing or have wrong shapes.
@@ -63,8 +68,10 @@ def load_cpu_backend(
         )
     recorder = Recorder()
     logits = forward_of(spec.arch)(recorder, spec, _Tensors(checkpoint))
-    builder = ProgramBuilder(choice.table, _native.Team(num_threads), fuse(recorder.nodes, logits))
-    program = builder.build()
+    team = _native.Team(num_threads)
+    packing = Packing(team) if packed is None else KeptPacking(team, checkpoint, packed)
+    program = ProgramBuilder(choice.table, team, fuse(recorder.nodes, logits), packing).build()
+    keeping = packing.keep() if isinstance(packing, KeptPacking) else None
     info = BackendInfo(
         vocab_size=spec.vocab_size,
         max_model_len=max_model_len,
@@ -72,7 +79,7 @@ def load_cpu_backend(
         num_blocks=num_blocks,
         is_batch_invariant=True,
     )
-    return CpuBackend(program, spec, info, builder.matrix_bytes, choice.table)
+    return CpuBackend(program, spec, info, packing.num_bytes, choice.table, keeping)
 
 
 class _Tensors:
@@ -94,15 +101,23 @@ class CpuBackend:
     Attributes:
         weight_bytes_per_token: packed bytes that a step reads at least once, whatever its rows.
         kernels: the name of the kernel table in use.
+        keeping: what writes the packed weights to the disk, where that is to be done.
     """
 
     def __init__(
-        self, program: _native.Program, spec: ModelSpec, info: BackendInfo, weight_bytes: int, kernels: str
+        self,
+        program: _native.Program,
+        spec: ModelSpec,
+        info: BackendInfo,
+        weight_bytes: int,
+        kernels: str,
+        keeping: Later | None = None,
     ) -> None:
         self._program: _native.Program | None = program
         self._info = info
         self.weight_bytes_per_token = weight_bytes
         self.kernels = kernels
+        self.keeping = keeping
         # (L, 2, num_blocks, G * K * S) f16; zero pages are only taken from the system when written.
         self._kv = np.zeros(info.num_blocks * kv_bytes_per_block(spec) // 2, dtype=np.uint16)
         self._kv_halves = spec.num_kv_heads * spec.head_dim * BLOCK_SIZE  # of a layer's block
@@ -153,8 +168,10 @@ class CpuBackend:
         return StepResult(rows=rows, native_s=native_s)
 
     def close(self) -> None:
-        """Give weights and K/V back."""
+        """Give weights and K/V back; weights that are still to be kept on the disk, as soon as they are."""
         self._program = None
+        if self.keeping is not None:
+            self.keeping.hurry()
         self._kv = np.zeros(0, dtype=np.uint16)
 
 
