@@ -5,6 +5,7 @@ writers that die, meet or find no room; the folder's limit."""
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 import shutil
@@ -22,6 +23,8 @@ from headrace.weights.packed.folder import ABANDONED_S, PackedFolder
 from headrace.weights.packed.packed_file import (
     ALIGNMENT,
     HEADER,
+    MAGIC,
+    VERSION,
     PackedFileError,
     PackedTensor,
     WriteStopped,
@@ -107,7 +110,7 @@ def test_weights_that_never_reached_the_disk(written: Path) -> None:
     last = len(whole) - (-(-70_000 // ALIGNMENT) * ALIGNMENT)
     whole[last:] = bytes(len(whole) - last)
     written.write_bytes(whole)
-    with pytest.raises(PackedFileError, match="damaged"):
+    with pytest.raises(PackedFileError, match="damaged weights"):
         read_packed(written, NAME)
 
 
@@ -115,6 +118,19 @@ def test_weights_that_never_reached_the_disk(written: Path) -> None:
 def test_a_file_of_something_else(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(PackedFileError):
+        read_packed(tmp_path / "x", NAME)
+
+
+OTHER_FIELDS = b'{"identity": "IDENTITY", "samples": "", "tensors": [[1]]}'
+
+
+@pytest.mark.parametrize("directory", [b"", b"[]", b"{}", OTHER_FIELDS])
+def test_a_directory_of_another_program(tmp_path: Path, directory: bytes) -> None:
+    directory = directory.replace(b"IDENTITY", NAME.encode())
+    checksum = hashlib.blake2b(directory, digest_size=20).digest()
+    header = HEADER.pack(MAGIC, VERSION, len(directory), HEADER.size + len(directory), checksum)
+    (tmp_path / "x").write_bytes(header + directory)
+    with pytest.raises(PackedFileError, match="not what this version writes"):
         read_packed(tmp_path / "x", NAME)
 
 
@@ -203,9 +219,8 @@ def test_a_killed_writer_leaves_nothing_that_counts(tmp_path: Path) -> None:
     assert left.exists(), "it might be alive"
     long_ago = time.time() - ABANDONED_S - 10
     os.utime(left, (long_ago, long_ago))
-    assert folder.keep("1" * 40, tensors(), never)
-    assert not left.exists()
     check_equal(folder.find(NAME), tensors())
+    assert not left.exists()
 
 
 def test_two_writers_at_once(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ class PackedFolder:
 
     def find(self, identity: str) -> dict[str, PackedTensor]:
         """What was kept of a model; nothing where nothing was, or nothing that can be used."""
+        with contextlib.suppress(OSError):
+            self._remove_abandoned()
         file = self.path / f"{identity}{ENDING}"
         try:
             tensors = read_packed(file, identity)
@@ -58,7 +60,6 @@ class PackedFolder:
         temporary = self.path / f"{identity}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._remove_abandoned()
             if not self._has_room(packed_size(tensors)):
                 return False
             write_packed(temporary, identity, tensors, is_stopped)

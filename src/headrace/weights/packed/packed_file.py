@@ -126,22 +126,29 @@ def read_packed(path: Path, identity: str) -> dict[str, PackedTensor]:
     directory = file.content[HEADER.size : HEADER.size + length]
     if _checksum(directory) != checksum:
         raise PackedFileError(f"{path}: the directory is damaged")
-    # Written by `_directory`, as the checksum says; so its fields are there and of the right types.
+    _ask_for(file.content)
+    try:
+        return _tensors(directory, identity, file.array[_aligned(HEADER.size + length) :])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PackedFileError(f"{path} is not what this version writes: {error!r}") from None
+    except PackedFileError as error:
+        raise PackedFileError(f"{path} {error}") from None
+
+
+def _tensors(directory: bytes, identity: str, packed: npt.NDArray[np.uint8]) -> dict[str, PackedTensor]:
+    """What `_directory` wrote. `packed` (bytes,): all behind it."""
     said = json.loads(directory)
     if said["identity"] != identity:
-        raise PackedFileError(f"{path} is of another model")
-    _ask_for(file.content)
-    begin = _aligned(HEADER.size + length)
+        raise PackedFileError("is of another model")
     digest = hashlib.blake2b(digest_size=20)
     tensors = {}
     for *fields, offset, num_bytes in said["tensors"]:
-        data = file.array[begin + offset : begin + offset + num_bytes]
-        tensor = PackedTensor._make([*fields, data])
+        tensor = PackedTensor._make([*fields, packed[offset : offset + num_bytes]])
         for sample in samples(tensor.data):
             digest.update(sample)
         tensors[tensor.name] = tensor
     if digest.hexdigest() != said["samples"]:
-        raise PackedFileError(f"{path}: the weights are damaged")
+        raise PackedFileError("has damaged weights")
     return tensors
 
 
