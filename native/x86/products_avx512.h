@@ -47,11 +47,11 @@ inline __m512i broadcast4_512(const int8_t* p) {
 struct TwoBlocks {
   using Int = __m512i;
   using Float = __m512;
-  static constexpr int num_blocks = 2;
   const uint8_t *first, *second;
 
   TwoBlocks(const uint8_t* first, const uint8_t* second) : first(first), second(second) {}
-  TwoBlocks(const Matrix& w, int64_t block) : first(w.data + block * w.block_bytes()), second(first + w.block_bytes()) {}
+  TwoBlocks(const Matrix& w, int64_t block)
+      : first(w.data + block * w.block_bytes()), second(first + w.block_bytes()) {}
   Int load(int at) const { return two_loads(first + at, second + at); }
   Float halves(int at) const { return two_halves(first + at, second + at); }
   template <int Bytes>
@@ -164,8 +164,8 @@ void run_two_blocks(const Matrix& w, int64_t block_begin, int64_t block_end, con
 template <class Form>
 using TwoBlocksProduct = FormProduct<Form, TwoBlocks, VnniDot512>;
 
-// As matmul_any<VnniDot>, most kinds two blocks at a time. One token alone is bound by memory, which is read best in one
-// run.
+// As matmul_any<VnniDot>, most kinds two blocks at a time. One token alone is bound by memory, which is best read in
+// one run.
 void matmul_512(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a, int64_t token_begin,
                 int64_t token_end, const Destination& to) {
   auto run = matmul_any<VnniDot>;

@@ -12,7 +12,6 @@ namespace {
 struct OneBlock {
   using Int = __m256i;
   using Float = __m256;
-  static constexpr int num_blocks = 1;
   const uint8_t* record;
 
   OneBlock(const Matrix& w, int64_t block) : record(w.data + block * w.block_bytes()) {}
@@ -118,18 +117,46 @@ struct PlacesForm {
   static constexpr Kind kind = K;
   static constexpr int group = kGroup, header = header_bytes(K);
   static constexpr bool has_min = false, is_signed = true;
+  // Codes of the 4 columns at 16 * which + 4 * j.
+  template <int which, class Blocks>
+  static typename Blocks::Int step(const Blocks& from, int j) {
+    const auto places = Blocks::template shifted<-4 * which>(from.load(header + 32 * j)) & Blocks::repeat(15);
+    return Blocks::values(K == Kind::IQ4 ? kIQ4Values : kDoubledE2M1, places);
+  }
   template <int which, class Blocks>
   static void unpack(const Blocks& from, Half<Blocks>& v) {
-    spread_nibbles<which>(from, header, v);
-    for (auto& codes : v) codes = Blocks::values(K == Kind::IQ4 ? kIQ4Values : kDoubledE2M1, codes);
+    each<4>([&](auto j) { v[j] = step<which>(from, j); });
   }
 };
 using IQ4Places = PlacesForm<Kind::IQ4>;
 using MXFP4Places = PlacesForm<Kind::MXFP4>;
 
+// Integer products of a record's `part` with M tokens, whose q lie K apart.
+template <class Form, class Dot, int part, class Blocks, int M>
+inline void dots_of_form(const Blocks& from, const int8_t* q, int64_t K, typename Blocks::Int (&dot)[M]) {
+  each<M>([&](auto i) { dot[i] = Blocks::repeat(0); });
+  if constexpr (Form::is_signed) {
+#pragma GCC unroll 1  // written out, it takes more registers than AVX2 has
+    for (int j = 0; j < 4; ++j)
+      each<2>([&](auto half) {
+        const auto codes = Form::template step<half>(from, j), magnitude = Blocks::magnitude(codes);
+        const int8_t* of_step = q + half * kHalfGroup + 4 * j;
+        each<M>([&](auto i) { dot[i] = Dot::s8(dot[i], magnitude, codes, of_step + i * K); });
+      });
+  } else {
+    each<Form::group / kHalfGroup>([&](auto at) {
+      constexpr int half = part + at;
+      Half<Blocks> v;
+      Form::template unpack<half>(from, v);
+      each<M>([&](auto i) {
+        dot[i] = Dot::template few_bits<Form::max_code>(dot[i], v, q + i * K + half * kHalfGroup);
+      });
+    });
+  }
+}
+
 template <class Form, class Blocks, class Dot, int M>
 void blocks_of_form(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
-  using Int = typename Blocks::Int;
   using Float = typename Blocks::Float;
   constexpr int parts = kGroup / Form::group, bytes = record_bytes(Form::kind);
   const int64_t K = w.num_columns, groups = K / kGroup;
@@ -138,33 +165,18 @@ void blocks_of_form(const Matrix& w, int64_t block, const Activations& a, int64_
   each<M>([&](auto i) { acc[i] = Blocks::repeat(0.0f); });
   for (int64_t g = 0; g < groups; ++g, from.advance(bytes)) {
     from.template prefetch<bytes>();
-    Int dot[M];
-    each<2>([&](auto half) {
-      constexpr int part = half * parts / 2;
-      constexpr bool begins = parts == 2 || half == 0, ends = parts == 2 || half == 1;
-      if constexpr (begins) each<M>([&](auto i) { dot[i] = Blocks::repeat(0); });
-      Int v[4];
-      Form::template unpack<half>(from, v);
-      const int8_t* q = a.q + t * K + g * kGroup + half * kHalfGroup;
-      if constexpr (Form::is_signed) {
-        each<4>([&](auto j) {
-          const Int magnitude = Blocks::magnitude(v[j]);
-          each<M>([&](auto i) { dot[i] = Dot::s8(dot[i], magnitude, v[j], q + i * K + 4 * j); });
-        });
-      } else {
-        each<M>([&](auto i) { dot[i] = Dot::template few_bits<Form::max_code>(dot[i], v, q + i * K); });
-      }
-      if constexpr (ends) {
-        const Float scale = from.halves(16 * part);
-        each<M>([&](auto i) {
-          const int64_t at = (t + i) * groups + g;
-          acc[i] = Blocks::fma(Blocks::floats(dot[i]), scale * Blocks::repeat(a.scale[at]), acc[i]);
-          if constexpr (Form::has_min) {
-            const float sum = parts == 1 ? a.sum32[at] : a.sum16[2 * at + part];
-            acc[i] = Blocks::fma(Form::minimum(from, part, scale), Blocks::repeat(sum), acc[i]);
-          }
-        });
-      }
+    each<parts>([&](auto part) {
+      typename Blocks::Int dot[M];
+      dots_of_form<Form, Dot, part>(from, a.q + t * K + g * kGroup, K, dot);
+      const Float scale = from.halves(16 * part);
+      each<M>([&](auto i) {
+        const int64_t at = (t + i) * groups + g;
+        acc[i] = Blocks::fma(Blocks::floats(dot[i]), scale * Blocks::repeat(a.scale[at]), acc[i]);
+        if constexpr (Form::has_min) {
+          const float sum = parts == 1 ? a.sum32[at] : a.sum16[2 * at + part];
+          acc[i] = Blocks::fma(Form::minimum(from, part, scale), Blocks::repeat(sum), acc[i]);
+        }
+      });
     });
   }
   Blocks::template store<M>(w, block, t, to, acc);
