@@ -91,9 +91,14 @@ struct Codes {
   std::vector<float> scale, min;
 };
 
-int place_in(const int8_t (&values)[16], int value) {
-  return static_cast<int>(std::find(values, values + 16, value) - values);
-}
+// Where a value stands first in a codebook.
+struct Places {
+  uint8_t of[256] = {};
+  constexpr explicit Places(const int8_t (&values)[16]) {
+    for (int i = 15; i >= 0; --i) of[static_cast<uint8_t>(values[i])] = static_cast<uint8_t>(i);
+  }
+};
+constexpr Places kIQ4Places(kIQ4Values), kMXFP4Places(kDoubledE2M1);
 
 // Codes of one row of a record to their bytes; `shift` is added to each. Bits of others are left as they are.
 void write_codes(Kind kind, int shift, const int16_t* code, int r, uint8_t* codes) {
@@ -123,8 +128,8 @@ void write_codes(Kind kind, int shift, const int16_t* code, int r, uint8_t* code
     case Kind::Q5:
     case Kind::Q5M: nibbles(value), bits(128, 4); break;
     case Kind::Q6G16: nibbles(value), pairs(128, 4); break;
-    case Kind::IQ4: nibbles([&](int k) { return place_in(kIQ4Values, code[k]); }); break;
-    case Kind::MXFP4: nibbles([&](int k) { return place_in(kDoubledE2M1, code[k]); }); break;
+    case Kind::IQ4: nibbles([&](int k) { return kIQ4Places.of[static_cast<uint8_t>(code[k])]; }); break;
+    case Kind::MXFP4: nibbles([&](int k) { return kMXFP4Places.of[static_cast<uint8_t>(code[k])]; }); break;
     case Kind::Q3G16: pairs(0, 0), bits(64, 2); break;
     case Kind::Q2G16M: pairs(0, 0); break;
     default:
