@@ -10,6 +10,7 @@ namespace {
 
 struct Attention256 {
   using Vector = __m256;
+  using Sum = __m256;  // of weights
   static constexpr int kWidth = 8;
   static constexpr int kSums = 12;  // sums that the registers hold beside what is added to them
   static constexpr int kTile = 6;   // queries at once
@@ -28,7 +29,8 @@ struct Attention256 {
   static Vector fmadd(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
   static Vector exp(Vector x) { return exp256(x); }
   static float highest(Vector v) { return horizontal_max(v); }
-  static __m256 add_in_order(__m256 sum, Vector v) { return _mm256_add_ps(sum, v); }
+  static Sum add_in_order(Sum sum, Vector v) { return _mm256_add_ps(sum, v); }
+  static float total(Sum sum) { return horizontal_sum(sum); }
 
   // s of places from `place` on, -infinity outside [first, last].
   static Vector within(Vector s, int64_t place, int64_t first, int64_t last) {

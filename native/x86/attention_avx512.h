@@ -31,6 +31,7 @@ inline __m512 exp512(__m512 x) {
 
 struct Attention512 {
   using Vector = __m512;
+  using Sum = __m256;  // of weights, as at 256 bits
   static constexpr int kWidth = 16;
   static constexpr int kSums = 24;
   static constexpr int kTile = 12;
@@ -53,7 +54,8 @@ struct Attention512 {
   static __m256 lower(Vector v) { return _mm512_castps512_ps256(v); }
   static __m256 upper(Vector v) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
   static float highest(Vector v) { return horizontal_max(_mm256_max_ps(lower(v), upper(v))); }
-  static __m256 add_in_order(__m256 sum, Vector v) { return _mm256_add_ps(_mm256_add_ps(sum, lower(v)), upper(v)); }
+  static Sum add_in_order(Sum sum, Vector v) { return _mm256_add_ps(_mm256_add_ps(sum, lower(v)), upper(v)); }
+  static float total(Sum sum) { return horizontal_sum(sum); }
 
   static Vector within(Vector s, int64_t place, int64_t first, int64_t last) {
     const __m512i at =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX2: products of unsigned by signed bytes in pairs, 16-bit sums held over a whole group where they fit.
-#include "attention.h"
+#include "../simd/attention.h"
 #include "attention_avx2.h"
 #include "elementwise_avx2.h"
 #include "kernels.h"
@@ -40,7 +40,7 @@ struct Avx2Dot {
 const Kernels& avx2_kernels() {
   static const Kernels table{"avx2", matmul_any<Avx2Dot>, quantize, rms_norm, halves, gated,
                              attention<Attention256>, attention_shared<Attention256>, attention_parts<Attention256>,
-                             merge_parts};
+                             merge_parts<Attention256>};
   return table;
 }
 

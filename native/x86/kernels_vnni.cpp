@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AVX512-VNNI: four byte products and their sum in one instruction, at 512 bits where it pays.
-#include "attention.h"
+#include "../simd/attention.h"
 #include "attention_avx512.h"
 #include "elementwise_avx2.h"
 #include "kernels.h"
@@ -11,7 +11,7 @@ namespace headrace {
 const Kernels& vnni_kernels() {
   static const Kernels table{"avx512vnni", matmul_512, quantize, rms_norm, halves, gated,
                              attention<Attention512>, attention_shared<Attention512>, attention_parts<Attention512>,
-                             merge_parts};
+                             merge_parts<Attention512>};
   return table;
 }
 

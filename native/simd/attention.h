@@ -109,22 +109,24 @@ class Readers {
 };
 
 // Adds one part to running sums of the same form.
-inline void merge_into(const AttentionShape& shape, float* sums, const float* part) {
+template <class Isa>
+void merge_into(const AttentionShape& shape, float* sums, const float* part) {
   const int64_t K = shape.head_dim;
   const float next = part[K] > sums[K] ? part[K] : sums[K];
   const float old_factor = std::exp(sums[K] - next), new_factor = std::exp(part[K] - next);
   sums[K] = next;
   sums[K + 1] = sums[K + 1] * old_factor + part[K + 1] * new_factor;
-  for (int64_t d = 0; d < K; d += 8) {
-    const __m256 old_sum = _mm256_mul_ps(_mm256_loadu_ps(sums + d), _mm256_set1_ps(old_factor));
-    _mm256_storeu_ps(sums + d, _mm256_fmadd_ps(_mm256_loadu_ps(part + d), _mm256_set1_ps(new_factor), old_sum));
+  for (int64_t d = 0; d < K; d += Isa::kWidth) {
+    const typename Isa::Vector old_sum = Isa::mul(Isa::load(sums + d), Isa::set1(old_factor));
+    Isa::store(sums + d, Isa::fmadd(Isa::load(part + d), Isa::set1(new_factor), old_sum));
   }
 }
 
-inline void normalise(const AttentionShape& shape, const float* sums, float* out) {
+template <class Isa>
+void normalise(const AttentionShape& shape, const float* sums, float* out) {
   const int64_t K = shape.head_dim;
-  const __m256 inverse = _mm256_set1_ps(1.0f / sums[K + 1]);
-  for (int64_t d = 0; d < K; d += 8) _mm256_storeu_ps(out + d, _mm256_mul_ps(_mm256_loadu_ps(sums + d), inverse));
+  const typename Isa::Vector inverse = Isa::set1(1.0f / sums[K + 1]);
+  for (int64_t d = 0; d < K; d += Isa::kWidth) Isa::store(out + d, Isa::mul(Isa::load(sums + d), inverse));
 }
 
 // Where each query's sums are, and room for its part of one split.
@@ -141,7 +143,7 @@ void sum_splits(const AttentionShape& shape, const Blocks& blocks, Readers<Isa>&
     readers.clear_parts(shape.head_dim);
     readers.attend(shape, blocks, split * kKeySplit, (split + 1) * kKeySplit, readable);
     if (!empty)
-      for (int64_t i = 0; i < readers.count(); ++i) merge_into(shape, sums_of(i).sums, sums_of(i).part);
+      for (int64_t i = 0; i < readers.count(); ++i) merge_into<Isa>(shape, sums_of(i).sums, sums_of(i).part);
     empty = false;
   }
 }
@@ -166,12 +168,13 @@ void attention_parts(const AttentionShape& shape, const AttentionRow& row, int64
   }
 }
 
+template <class Isa>
 void merge_parts(const AttentionShape& shape, const float* parts, int64_t num_parts, float* out) {
   if (!fits(shape)) return reference_kernels().merge_parts(shape, parts, num_parts, out);
   float sums[kMaxHeadDim + 2];
   std::memcpy(sums, parts, bytes_of_part(shape));
-  for (int64_t i = 1; i < num_parts; ++i) merge_into(shape, sums, parts + i * shape.part_floats());
-  normalise(shape, sums, out);
+  for (int64_t i = 1; i < num_parts; ++i) merge_into<Isa>(shape, sums, parts + i * shape.part_floats());
+  normalise<Isa>(shape, sums, out);
 }
 
 template <class Isa>
@@ -199,14 +202,14 @@ void attention(const AttentionShape& shape, const AttentionRow& row, int64_t tok
     }
     readers.attend(shape, blocks, row.num_summed, (begin + 1) * kKeySplit, readable);
     if (!empty)
-      for (int64_t i = 0; i < readers.count(); ++i) merge_into(shape, sums_of(i).sums, sums_of(i).part);
+      for (int64_t i = 0; i < readers.count(); ++i) merge_into<Isa>(shape, sums_of(i).sums, sums_of(i).part);
     empty = false;
     ++begin;
   }
   sum_splits<Isa>(shape, blocks, readers, std::max(readers.first() / kKeySplit, begin), readers.last() / kKeySplit + 1,
                   empty, readable, sums_of);
   for (int64_t i = 0; i < readers.count(); ++i)
-    normalise(shape, sums_of(i).sums, row.out + query(i) * shape.head_dim);
+    normalise<Isa>(shape, sums_of(i).sums, row.out + query(i) * shape.head_dim);
 }
 
 template <class Isa>

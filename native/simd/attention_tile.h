@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels.h"
-#include "vectors_avx2.h"
 
 namespace headrace {
 namespace {
@@ -36,7 +35,7 @@ struct Blocks {
   const uint16_t* values_at(int64_t place) const { return values + (ids[place / kBlockSize] * num_heads + g) * size; }
 };
 
-inline void ask_for(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void ask_for(const void* p) { __builtin_prefetch(p); }
 
 // sum[i][r] += x[r * stride] * v[i]. The fewer of the two are kept in registers beside the sums.
 template <class Isa, int R, int N>
@@ -146,14 +145,14 @@ inline float weigh(const AttentionShape& shape, const Query& query, int64_t star
   const float highest = Isa::highest(top);
   const float next = highest > maximum ? highest : maximum;
   const float shrink = next == maximum ? 1.0f : std::exp(maximum - next);
-  __m256 sum = _mm256_setzero_ps();
+  typename Isa::Sum sum{};
   for (int i = 0; i < kKeySpan / W; ++i) {
     const Vector p = Isa::exp(Isa::sub(s[i], Isa::set1(next)));
     Isa::store(score + i * W, p);
     sum = Isa::add_in_order(sum, p);
   }
   maximum = next;
-  total = total * shrink + horizontal_sum(sum);
+  total = total * shrink + Isa::total(sum);
   return shrink;
 }
 
