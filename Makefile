@@ -19,11 +19,11 @@ BUILD_REQUIRES := t["build-system"]["requires"]
 TEST_REQUIRES := t["project"]["optional-dependencies"]["test"]
 requires = $(BIN)/python -c 'import tomllib; t = tomllib.load(open("pyproject.toml", "rb")); print(*$(1), sep="\n")'
 
-.PHONY: help serve test lint format install clean FORCE
+.PHONY: help serve test test-arm lint format install clean FORCE
 .DELETE_ON_ERROR:
 
 help: ## show these lines
-	@sed -n 's/^\([a-z]*\):.*## /  make \1: /p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1: /p' Makefile
 	@echo "  variables: MODEL=$(MODEL) PORT=$(PORT) PYTHON=$(PYTHON)"
 
 serve: $(VENV)/.installed ## install, pull MODEL and serve it on 127.0.0.1:PORT
@@ -32,6 +32,21 @@ serve: $(VENV)/.installed ## install, pull MODEL and serve it on 127.0.0.1:PORT
 
 test: lint ## install, then lint, types, import rules and all tests
 	$(BIN)/python -m pytest
+
+# Built for a processor that this machine may not be, and run by an emulator: with dot products and without. It shows
+# what the kernels compute, never how fast.
+ARM_CXX ?= aarch64-linux-gnu-g++
+ARM_EMULATOR ?= $(shell command -v qemu-aarch64 || command -v qemu-aarch64-static || echo qemu-aarch64)
+CMAKE := $(shell command -v cmake || echo $(BIN)/cmake)
+
+test-arm: $(if $(filter $(BIN)/cmake,$(CMAKE)),$(VENV)/.build-requires) ## the ARM kernels against the reference, cross-compiled, in qemu
+	@for tool in $(ARM_CXX) $(ARM_EMULATOR); do command -v $$tool > /dev/null || { \
+		echo "error: no '$$tool'. On Debian and Ubuntu: apt install g++-aarch64-linux-gnu qemu-user" >&2; exit 1; }; done
+	@$(CMAKE) -S . -B build/arm -DHEADRACE_EXTENSION=OFF -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=$(ARM_CXX) -DCMAKE_EXE_LINKER_FLAGS=-static > /dev/null
+	$(CMAKE) --build build/arm --target kernels_test --parallel 2
+	$(ARM_EMULATOR) -cpu max build/arm/kernels_test dotprod
+	$(ARM_EMULATOR) -cpu cortex-a53 build/arm/kernels_test neon
 
 lint: $(VENV)/.installed $(VENV)/.test-requires ## lint, types, import rules, house rules
 	$(BIN)/ruff check

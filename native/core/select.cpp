@@ -10,6 +10,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(HEADRACE_ARM) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#elif defined(HEADRACE_ARM) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 
 #include "kernels.h"
 
@@ -50,6 +56,18 @@ bool may_use_tiles() {
   return false;
 #endif
 }
+#elif defined(HEADRACE_ARM)
+bool has_dot_products() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#elif defined(__APPLE__)
+  int has = 0;
+  size_t size = sizeof has;
+  return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has != 0;
+#else
+  return false;
+#endif
+}
 #endif
 
 }  // namespace
@@ -66,8 +84,9 @@ std::vector<TableStatus> kernel_tables() {
   tables.push_back(status_of("amx", amx_kernels, {avx2, fma, f16c, f, bw, vl, vnni, tiles, leave}));
   tables.push_back(status_of("avx512vnni", vnni_kernels, {avx2, fma, f16c, f, bw, vl, vnni}));
   tables.push_back(status_of("avx2", avx2_kernels, {avx2, fma, f16c}));
-#else
-  for (const char* name : {"amx", "avx512vnni", "avx2"}) tables.push_back({name, nullptr, "an x86-64 processor"});
+#elif defined(HEADRACE_ARM)
+  tables.push_back(status_of("dotprod", dotprod_kernels, {{has_dot_products(), "DotProd"}}));
+  tables.push_back(status_of("neon", neon_kernels, {}));  // which every 64-bit ARM has
 #endif
   tables.push_back(status_of("reference", reference_kernels, {}));
   return tables;

@@ -26,6 +26,8 @@ constexpr int kIdleYields = 2000;  // of a thread without work, before it sleeps
 inline void relax() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb" ::: "memory");  // some ten cycles; `yield` takes none on most of them
 #else
   std::this_thread::yield();
 #endif

@@ -202,6 +202,8 @@ const Kernels& reference_kernels();
 const Kernels& avx2_kernels();
 const Kernels& vnni_kernels();
 const Kernels& amx_kernels();
+const Kernels& neon_kernels();
+const Kernels& dotprod_kernels();
 
 struct TableStatus {
   const char* name;
@@ -209,7 +211,7 @@ struct TableStatus {
   std::string lacks;     // what it would need; empty: it runs
 };
 
-// All tables, fastest first.
+// All tables for this kind of processor, fastest first.
 std::vector<TableStatus> kernel_tables();
 
 // "auto" is the fastest that runs here; else by name. Null: no such table on this machine.

@@ -22,7 +22,10 @@ VNNI = AVX2 | {
     "AVX512VL": "avx512vl",
     "AVX512-VNNI": "avx512_vnni",
 }
-NEEDS = {"amx": VNNI | {"AMX-INT8": "amx_int8"}, "avx512vnni": VNNI, "avx2": AVX2, "reference": {}}
+# By processor: the line of /proc/cpuinfo that lists what it has, and what each table needs of it.
+X86 = "flags", {"amx": VNNI | {"AMX-INT8": "amx_int8"}, "avx512vnni": VNNI, "avx2": AVX2, "reference": {}}
+ARM = "Features", {"dotprod": {"DotProd": "asimddp"}, "neon": {}, "reference": {}}
+PROCESSORS = {"x86_64": X86, "AMD64": X86, "aarch64": ARM}
 OLD_CPU = (
     KernelTable("avx512vnni", "AVX512VL, AVX512-VNNI"),
     KernelTable("avx2", ""),
@@ -31,14 +34,15 @@ OLD_CPU = (
 
 
 def test_tables_lack_what_the_system_says_is_not_there() -> None:
-    if platform.machine() not in ("x86_64", "AMD64") or not Path("/proc/cpuinfo").exists():
+    if platform.machine() not in PROCESSORS or not Path("/proc/cpuinfo").exists():
         assert [table.lacks for table in kernel_tables()][-1] == ""
         return
+    line_name, needs_of = PROCESSORS[platform.machine()]
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    flags = set(next(line for line in lines if line.startswith("flags")).split())
+    flags = set(next(line for line in lines if line.startswith(line_name)).split())
     assert {table.name: table.lacks for table in kernel_tables()} == {
         name: ", ".join(text for text, flag in needs.items() if flag not in flags)
-        for name, needs in NEEDS.items()
+        for name, needs in needs_of.items()
     }
     assert [table.name for table in kernel_tables() if table.runs] == _native.kernel_tables()
 
