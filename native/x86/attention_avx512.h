@@ -12,8 +12,8 @@ namespace {
 // exp256 (vectors_avx2.h) in 16 lanes.
 inline __m512 exp512(__m512 x) {
   const __m512 low = _mm512_set1_ps(-87.0f);
-  const __mmask16 keep = _mm512_cmp_ps_mask(x, low, _CMP_GE_OQ);
-  const __m512 v = _mm512_min_ps(_mm512_max_ps(x, low), _mm512_set1_ps(88.0f));
+  const __mmask16 keep = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);
+  const __m512 v = _mm512_min_ps(_mm512_set1_ps(88.0f), _mm512_max_ps(low, x));
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(v, _mm512_set1_ps(1.44269504088896341f)),
                                         _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), v);

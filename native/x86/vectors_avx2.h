@@ -51,11 +51,12 @@ inline float largest_float(__m256i bits) {
 }
 
 // e**x: x = n ln2 + r, a degree-6 polynomial for e**r, 2**n through the exponent bits; within 3 ulp.
-// Exactly 0 below -87, so that a masked score weighs nothing, and for NaN; e**88 above 88.
+// Exactly 0 below -87, so that a masked score weighs nothing; e**88 above 88; NaN for NaN, which is why it is the
+// second operand of the minimum and the maximum.
 inline __m256 exp256(__m256 x) {
   const __m256 low = _mm256_set1_ps(-87.0f);
-  const __m256 keep = _mm256_cmp_ps(x, low, _CMP_GE_OQ);
-  const __m256 v = _mm256_min_ps(_mm256_max_ps(x, low), _mm256_set1_ps(88.0f));
+  const __m256 keep = _mm256_cmp_ps(x, low, _CMP_NLT_UQ);
+  const __m256 v = _mm256_min_ps(_mm256_set1_ps(88.0f), _mm256_max_ps(low, x));
   const __m256 n = _mm256_round_ps(_mm256_mul_ps(v, _mm256_set1_ps(1.44269504088896341f)),
                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), v);
