@@ -7,18 +7,14 @@ namespace headrace {
 namespace {
 
 struct SdotDot {
-  // sum + the four rows of v times four numbers, step by step.
-  static int32x4_t add_steps(int32x4_t sum, const int8x16_t* v, int8x16_t q) {
-    sum = vdotq_laneq_s32(sum, v[0], q, 0);
-    sum = vdotq_laneq_s32(sum, v[1], q, 1);
-    sum = vdotq_laneq_s32(sum, v[2], q, 2);
-    return vdotq_laneq_s32(sum, v[3], q, 3);
-  }
-  static int32x4_t u4(const int8x16_t (&v)[8], const int8_t* q) {
-    return vaddq_s32(add_steps(vdupq_n_s32(0), v, vld1q_s8(q)), add_steps(vdupq_n_s32(0), v + 4, vld1q_s8(q + 16)));
-  }
-  static int32x4_t s8(int32x4_t sum, const int8x16_t (&v)[4], const int8_t* q) {
-    return add_steps(sum, v, vld1q_s8(q));
+  // sum + four rows of codes times 16 numbers.
+  template <int LargestCode>
+  static int32x4_t add(int32x4_t sum, const int8x16_t (&v)[4], const int8_t* q) {
+    const int8x16_t numbers = vld1q_s8(q);
+    sum = vdotq_laneq_s32(sum, v[0], numbers, 0);
+    sum = vdotq_laneq_s32(sum, v[1], numbers, 1);
+    sum = vdotq_laneq_s32(sum, v[2], numbers, 2);
+    return vdotq_laneq_s32(sum, v[3], numbers, 3);
   }
 };
 

@@ -22,21 +22,16 @@ struct NeonDot {
     std::memcpy(&four, q, 4);
     return vreinterpretq_s8_s32(vdupq_n_s32(four));
   }
-  static int32x4_t by_row(int16x8_t low, int16x8_t high) { return vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)); }
 
-  // Eight steps of u4 x s8: a 16-bit lane, one column of each step, holds at most 8 * 15 * 127 = 15240.
-  static int32x4_t u4(const int8x16_t (&v)[8], const int8_t* q) {
-    int16x8_t low = vdupq_n_s16(0), high = low;
-    for (int j = 0; j < 8; ++j) add_step(low, high, v[j], broadcast4(q + 4 * j));
-    return by_row(low, high);
-  }
-  // s8 x s8 two steps at a time: at most 2 * 128 * 127 = 32512.
-  static int32x4_t s8(int32x4_t sum, const int8x16_t (&v)[4], const int8_t* q) {
-    for (int j = 0; j < 4; j += 2) {
+  // sum + four rows of codes times 16 numbers. A 16-bit lane holds one column of each step, of as many as fit.
+  template <int LargestCode>
+  static int32x4_t add(int32x4_t sum, const int8x16_t (&v)[4], const int8_t* q) {
+    constexpr int steps = 4 * LargestCode * 127 < 32768 ? 4 : 2;
+    static_assert(2 * LargestCode * 127 < 32768);
+    for (int begin = 0; begin < 4; begin += steps) {
       int16x8_t low = vdupq_n_s16(0), high = low;
-      add_step(low, high, v[j], broadcast4(q + 4 * j));
-      add_step(low, high, v[j + 1], broadcast4(q + 4 * j + 4));
-      sum = vaddq_s32(sum, by_row(low, high));
+      for (int j = begin; j < begin + steps; ++j) add_step(low, high, v[j], broadcast4(q + 4 * j));
+      sum = vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
     }
     return sum;
   }

@@ -2,7 +2,9 @@
 // Products, written once over a Dot type that supplies the integer ones. Both are exact in integers, so the two tables
 // agree to the bit. A token's sums never depend on the tokens that share the call.
 #pragma once
+#include "../simd/each.h"
 #include "../simd/run_products.h"
+#include "codebooks.h"
 #include "kernels.h"
 #include "vectors_neon.h"
 
@@ -12,7 +14,7 @@ namespace {
 // Sums of a block's eight rows for each token, rows 0 to 3 and rows 4 to 7, are float32x4_t [M][2].
 template <int M>
 inline void clear(float32x4_t (&acc)[M][2]) {
-  for (int i = 0; i < M; ++i) acc[i][0] = acc[i][1] = vdupq_n_f32(0);
+  each<M>([&](auto i) { acc[i][0] = acc[i][1] = vdupq_n_f32(0); });
 }
 
 template <int M>
@@ -43,96 +45,111 @@ inline void store_block(const Matrix& w, int64_t block, int64_t t, const Destina
   }
 }
 
-// sum + dot * (scale * of_token), each lane a row.
-inline float32x4_t add_scaled(float32x4_t sum, int32x4_t dot, float32x4_t scale, float of_token) {
-  return vfmaq_f32(sum, vcvtq_f32_s32(dot), vmulq_n_f32(scale, of_token));
+// Where codes of fewer bits than a byte have their zero.
+constexpr int zero_of(Kind kind) {
+  return kind == Kind::Q5 ? 16 : kind == Kind::Q6G16 ? 32 : kind == Kind::Q3G16 ? 4 : 0;
 }
 
-template <class Dot, int M>
-void block_q4(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
-  const int64_t K = w.num_columns, groups = K / kGroup;
-  const uint8_t* record = w.data + block * w.block_bytes();
-  float32x4_t acc[M][2];
-  clear(acc);
-  for (int64_t g = 0; g < groups; ++g, record += 160) {
-    prefetch_ahead<160>(record);
-    for (int half = 0; half < 2; ++half) {
-      int8x16_t v[8];
-      for (int j = 0; j < 4; ++j) {
-        const uint8x16_t x = vld1q_u8(record + 32 + 32 * j + 16 * half);
-        v[j] = vreinterpretq_s8_u8(vandq_u8(x, vdupq_n_u8(15)));
-        v[j + 4] = vreinterpretq_s8_u8(vshrq_n_u8(x, 4));
-      }
-      const float32x4_t scale = load_halves(record + 8 * half), min = load_halves(record + 16 + 8 * half);
-      for (int i = 0; i < M; ++i) {
-        const int32x4_t dot = Dot::u4(v, a.q + (t + i) * K + g * kGroup);
-        const int64_t at = (t + i) * groups + g;
-        acc[i][half] = add_scaled(acc[i][half], dot, scale, a.scale[at]);
-        acc[i][half] = vfmaq_n_f32(acc[i][half], min, a.sum32[at]);
-      }
-    }
+// The farthest that a code is from zero.
+constexpr int largest_code(Kind kind) {
+  switch (kind) {
+    case Kind::Q4: return 15;
+    case Kind::Q5: return 16;
+    case Kind::Q5M: return 31;
+    case Kind::Q6G16: return 32;
+    case Kind::Q3G16: return 4;
+    case Kind::Q2G16M: return 3;
+    case Kind::MXFP4: return 12;
+    default: return 128;
   }
-  store_block<M>(w, block, t, to, acc);
 }
 
-// Four steps of four columns of the rows of one half, from column 16 * part of the group on.
-inline void load_steps(const uint8_t* codes, int part, int half, int8x16_t (&v)[4]) {
-  for (int j = 0; j < 4; ++j)
-    v[j] = vld1q_s8(reinterpret_cast<const int8_t*>(codes) + 32 * (4 * part + j) + 16 * half);
+// Four rows' codes of 16 columns, 4 at a time: a vector holds [row][k%4]. `half` of the rows, `part` of the columns.
+using Codes = int8x16_t[4];
+
+template <int part>
+inline void add_nibbles(const uint8_t* at, uint8x16_t (&v)[4]) {
+  each<4>([&](auto j) {
+    const uint8x16_t x = vld1q_u8(at + 32 * j);
+    v[j] = part ? vshrq_n_u8(x, 4) : vandq_u8(x, vdupq_n_u8(15));
+  });
 }
 
-template <class Dot, int M, bool HasMin>
-void block_q8(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
+// A plane's bits as bit To of v.
+template <int part, int To>
+inline void add_bits(const uint8_t* at, uint8x16_t (&v)[4]) {
+  const uint8x16_t plane = vld1q_u8(at);
+  each<4>([&](auto j) {
+    const uint8x16_t is_set = vtstq_u8(plane, vdupq_n_u8(1 << (4 * part + j)));
+    v[j] = vorrq_u8(v[j], vandq_u8(is_set, vdupq_n_u8(1 << To)));
+  });
+}
+
+// A plane's pairs of bits as bits To and To + 1 of v.
+template <int part, int To>
+inline void add_pairs(const uint8_t* at, uint8x16_t (&v)[4]) {
+  const uint8x16_t plane = vld1q_u8(at + 32 * part);
+  each<4>([&](auto j) {
+    const uint8x16_t pair = vshlq_u8(plane, vdupq_n_s8(To - 2 * j));
+    v[j] = vorrq_u8(v[j], vandq_u8(pair, vdupq_n_u8(3 << To)));
+  });
+}
+
+template <Kind kind, int half, int part>
+inline void unpack(const uint8_t* record, Codes& out) {
+  const uint8_t* at = record + header_bytes(kind) + 16 * half;
+  if constexpr (kind <= Kind::Q8G16M && kind != Kind::Q4) {
+    each<4>([&](auto j) { out[j] = vreinterpretq_s8_u8(vld1q_u8(at + 32 * (4 * part + j))); });
+    return;
+  }
+  uint8x16_t v[4];
+  if constexpr (kind == Kind::Q3G16 || kind == Kind::Q2G16M) {
+    for (auto& codes : v) codes = vdupq_n_u8(0);
+    add_pairs<part, 0>(at, v);
+    if constexpr (kind == Kind::Q3G16) add_bits<part, 2>(at + 64, v);
+  } else {
+    add_nibbles<part>(at, v);
+    if constexpr (kind == Kind::Q5 || kind == Kind::Q5M) add_bits<part, 4>(at + 128, v);
+    if constexpr (kind == Kind::Q6G16) add_pairs<part, 4>(at + 128, v);
+  }
+  each<4>([&](auto j) {
+    out[j] = vsubq_s8(vreinterpretq_s8_u8(v[j]), vdupq_n_s8(zero_of(kind)));
+    if constexpr (kind == Kind::IQ4) out[j] = vqtbl1q_s8(vld1q_s8(kIQ4Values), v[j]);
+    if constexpr (kind == Kind::MXFP4) out[j] = vqtbl1q_s8(vld1q_s8(kDoubledE2M1), v[j]);
+  });
+}
+
+template <class Dot, Kind kind, int M>
+void block_quantized(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
+  constexpr int parts = num_parts(kind), bytes = record_bytes(kind);
   const int64_t K = w.num_columns, groups = K / kGroup;
-  constexpr int header = HasMin ? 32 : 16;
   const uint8_t* record = w.data + block * w.block_bytes();
   float32x4_t acc[M][2];
   clear(acc);
-  for (int64_t g = 0; g < groups; ++g, record += header + 256) {
-    prefetch_ahead<header + 256>(record);
-    for (int half = 0; half < 2; ++half) {
+  for (int64_t g = 0; g < groups; ++g, record += bytes) {
+    prefetch_ahead<bytes>(record);
+    each<2>([&](auto half) {
       int32x4_t dot[M];
-      for (int i = 0; i < M; ++i) dot[i] = vdupq_n_s32(0);
-      for (int part = 0; part < 2; ++part) {
-        int8x16_t v[4];
-        load_steps(record + header, part, half, v);
-        for (int i = 0; i < M; ++i) dot[i] = Dot::s8(dot[i], v, a.q + (t + i) * K + g * kGroup + 16 * part);
-      }
-      const float32x4_t scale = load_halves(record + 8 * half);
-      for (int i = 0; i < M; ++i) {
-        const int64_t at = (t + i) * groups + g;
-        acc[i][half] = add_scaled(acc[i][half], dot[i], scale, a.scale[at]);
-        if (HasMin)
-          acc[i][half] = vfmaq_n_f32(acc[i][half], load_halves(record + 16 + 8 * half), a.sum32[at]);
-      }
-    }
-  }
-  store_block<M>(w, block, t, to, acc);
-}
-
-template <class Dot, int M, bool HasMin>
-void block_q8g16(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
-  const int64_t K = w.num_columns, groups = K / kGroup;
-  constexpr int header = HasMin ? 64 : 32;
-  const uint8_t* record = w.data + block * w.block_bytes();
-  float32x4_t acc[M][2];
-  clear(acc);
-  for (int64_t g = 0; g < groups; ++g, record += header + 256) {
-    prefetch_ahead<header + 256>(record);
-    for (int part = 0; part < 2; ++part)
-      for (int half = 0; half < 2; ++half) {
-        int8x16_t v[4];
-        load_steps(record + header, part, half, v);
-        const int scales = 16 * part + 8 * half;
-        for (int i = 0; i < M; ++i) {
-          const int32x4_t dot = Dot::s8(vdupq_n_s32(0), v, a.q + (t + i) * K + g * kGroup + 16 * part);
-          const int64_t at = (t + i) * groups + g;
-          acc[i][half] = add_scaled(acc[i][half], dot, load_halves(record + scales), a.scale[at]);
-          if (HasMin)
-            acc[i][half] =
-                vfmaq_n_f32(acc[i][half], load_halves(record + 32 + scales), a.sum16[2 * at + part]);
-        }
-      }
+      each<2>([&](auto part) {
+        if constexpr (part == 0 || parts == 2)
+          each<M>([&](auto i) { dot[i] = vdupq_n_s32(0); });
+        Codes v;
+        unpack<kind, half, part>(record, v);
+        const int8_t* q = a.q + t * K + g * kGroup + part * kHalfGroup;
+        each<M>([&](auto i) { dot[i] = Dot::template add<largest_code(kind)>(dot[i], v, q + i * K); });
+        if constexpr (part == 0 && parts == 1) return;
+        constexpr int at = parts == 2 ? part : 0;  // among the record's scales
+        const float32x4_t scale = load_halves(record + 16 * at + 8 * half);
+        each<M>([&](auto i) {
+          const int64_t group = (t + i) * groups + g;
+          float32x4_t& sum = acc[i][half];
+          sum = vfmaq_f32(sum, vcvtq_f32_s32(dot[i]), vmulq_n_f32(scale, a.scale[group]));
+          if constexpr (has_minimums(kind))
+            sum = vfmaq_n_f32(sum, load_halves(record + 16 * (parts + at) + 8 * half),
+                              parts == 2 ? a.sum16[2 * group + part] : a.sum32[group]);
+        });
+      });
+    });
   }
   store_block<M>(w, block, t, to, acc);
 }
@@ -171,52 +188,45 @@ void block_float(const Matrix& w, int64_t block, const Activations& a, int64_t t
   store_block<M>(w, block, t, to, acc);
 }
 
-// One block of rows times M tokens, by kind.
-template <class Dot>
-struct Q4Product {
+// One block of rows times M tokens.
+template <class Dot, Kind kind>
+struct BlockProduct {
   template <int M>
   static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
-    block_q4<Dot, M>(w, block, a, t, to);
-  }
-};
-template <class Dot, bool HasMin>
-struct Q8Product {
-  template <int M>
-  static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
-    block_q8<Dot, M, HasMin>(w, block, a, t, to);
-  }
-};
-template <class Dot, bool HasMin>
-struct Q8G16Product {
-  template <int M>
-  static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
-    block_q8g16<Dot, M, HasMin>(w, block, a, t, to);
-  }
-};
-template <Kind kind>
-struct FloatProduct {
-  template <int M>
-  static void run(const Matrix& w, int64_t block, const Activations& a, int64_t t, const Destination& to) {
-    block_float<kind, M>(w, block, a, t, to);
+    if constexpr (is_quantized(kind))
+      block_quantized<Dot, kind, M>(w, block, a, t, to);
+    else
+      block_float<kind, M>(w, block, a, t, to);
   }
 };
 
-constexpr int kIntTokens = 4, kFloatTokens = 2;  // at once, as many as the registers hold
+template <class Dot, Kind kind>
+void matmul_of(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a, int64_t token_begin,
+               int64_t token_end, const Destination& to) {
+  constexpr int most = is_quantized(kind) ? 4 : 2;  // tokens at once, as many as the registers hold
+  run_products<BlockProduct<Dot, kind>, most>(w, block_begin, block_end, a, token_begin, token_end, to);
+}
 
 template <class Dot>
 void matmul(const Matrix& w, int64_t block_begin, int64_t block_end, const Activations& a, int64_t token_begin,
             int64_t token_end, const Destination& to) {
-  auto run = reference_kernels().matmul;  // of a kind that is not below
+  auto run = matmul_of<Dot, Kind::Q4>;
   switch (w.kind) {
-    case Kind::Q4: run = run_products<Q4Product<Dot>, kIntTokens>; break;
-    case Kind::Q8: run = run_products<Q8Product<Dot, false>, kIntTokens>; break;
-    case Kind::Q8M: run = run_products<Q8Product<Dot, true>, kIntTokens>; break;
-    case Kind::Q8G16: run = run_products<Q8G16Product<Dot, false>, kIntTokens>; break;
-    case Kind::Q8G16M: run = run_products<Q8G16Product<Dot, true>, kIntTokens>; break;
-    case Kind::F32: run = run_products<FloatProduct<Kind::F32>, kFloatTokens>; break;
-    case Kind::F16: run = run_products<FloatProduct<Kind::F16>, kFloatTokens>; break;
-    case Kind::BF16: run = run_products<FloatProduct<Kind::BF16>, kFloatTokens>; break;
-    default: break;
+    case Kind::Q4: break;
+    case Kind::Q8: run = matmul_of<Dot, Kind::Q8>; break;
+    case Kind::Q8M: run = matmul_of<Dot, Kind::Q8M>; break;
+    case Kind::Q8G16: run = matmul_of<Dot, Kind::Q8G16>; break;
+    case Kind::Q8G16M: run = matmul_of<Dot, Kind::Q8G16M>; break;
+    case Kind::Q5: run = matmul_of<Dot, Kind::Q5>; break;
+    case Kind::Q5M: run = matmul_of<Dot, Kind::Q5M>; break;
+    case Kind::Q6G16: run = matmul_of<Dot, Kind::Q6G16>; break;
+    case Kind::IQ4: run = matmul_of<Dot, Kind::IQ4>; break;
+    case Kind::MXFP4: run = matmul_of<Dot, Kind::MXFP4>; break;
+    case Kind::Q3G16: run = matmul_of<Dot, Kind::Q3G16>; break;
+    case Kind::Q2G16M: run = matmul_of<Dot, Kind::Q2G16M>; break;
+    case Kind::F32: run = matmul_of<Dot, Kind::F32>; break;
+    case Kind::F16: run = matmul_of<Dot, Kind::F16>; break;
+    case Kind::BF16: run = matmul_of<Dot, Kind::BF16>; break;
   }
   run(w, block_begin, block_end, a, token_begin, token_end, to);
 }

@@ -36,7 +36,7 @@ constexpr int kGroup = 32;
 constexpr int kHalfGroup = 16;
 constexpr float kSmallestQuantized = 1e-30f;  // a group of smaller activations is 0: 127 / 1e-37 is no float
 
-inline bool is_quantized(Kind kind) { return kind < Kind::F32 || kind > Kind::BF16; }
+constexpr bool is_quantized(Kind kind) { return kind < Kind::F32 || kind > Kind::BF16; }
 
 // Of a quantised kind: scales of a row in one record, and whether there is a minimum beside each.
 constexpr int num_parts(Kind kind) {

@@ -13,13 +13,17 @@ struct Shape {
   int64_t rows, columns, tokens;
 };
 
-enum class Codes { Random, Lowest, Highest };  // lowest: every int8 is -128
+enum class Codes { Random, Lowest, Highest };
 
-constexpr Kind kKinds[] = {Kind::Q4,     Kind::Q8,  Kind::Q8M, Kind::Q8G16,
-                           Kind::Q8G16M, Kind::F32, Kind::F16, Kind::BF16};
+constexpr Kind kKinds[] = {Kind::Q4,    Kind::Q8,    Kind::Q8M, Kind::Q8G16, Kind::Q8G16M,
+                           Kind::Q5,    Kind::Q5M,   Kind::Q6G16, Kind::IQ4, Kind::MXFP4,
+                           Kind::Q3G16, Kind::Q2G16M, Kind::F32, Kind::F16, Kind::BF16};
 constexpr int64_t kPrefetched = 8192;  // a product may ask for memory beyond the end, never read it
 
-int64_t header_bytes(Kind kind) { return kind == Kind::Q4 ? 32 : record_bytes(kind) - 256; }
+// Whether a code is a signed byte.
+bool is_bytes(Kind kind) {
+  return kind == Kind::Q8 || kind == Kind::Q8M || kind == Kind::Q8G16 || kind == Kind::Q8G16M;
+}
 
 void put_half(uint8_t* p, float v) {
   const uint16_t half = f32_to_f16(v);
@@ -47,11 +51,10 @@ class RandomMatrix {
     if (is_quantized(view_.kind)) {
       const int64_t header = header_bytes(view_.kind);
       for (int64_t i = 0; i < header; i += 2) put_half(record + i, random.normal() * 0.1f);
-      const bool nibbles = view_.kind == Kind::Q4;
       for (int64_t i = header; i < size; ++i)
         record[i] = codes == Codes::Random    ? random.byte()
-                    : codes == Codes::Highest ? (nibbles ? 0xff : 0x7f)
-                                              : (nibbles ? 0x00 : 0x80);
+                    : codes == Codes::Highest ? (is_bytes(view_.kind) ? 0x7f : 0xff)
+                                              : (is_bytes(view_.kind) ? 0x80 : 0x00);
       return;
     }
     for (int r = 0; r < kRowBlock; ++r) {

@@ -5,20 +5,11 @@
 
 #include <cstdint>
 #include <cstring>
-#include <utility>
+
+#include "../simd/each.h"
 
 namespace headrace {
 namespace {
-
-// f(0), f(1) .. f(N - 1) written out, so that an array that f indexes lies in registers.
-template <class F, size_t... I>
-[[gnu::always_inline]] inline void each_of(std::index_sequence<I...>, F f) {
-  (f(std::integral_constant<int, static_cast<int>(I)>{}), ...);
-}
-template <int N, class F>
-[[gnu::always_inline]] inline void each(F f) {
-  each_of(std::make_index_sequence<N>{}, f);
-}
 
 inline __m256 load_halves(const void* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
