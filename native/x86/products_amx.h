@@ -221,13 +221,7 @@ void run_panels(const Matrix& w, int64_t block_begin, int64_t block_end, const A
       const Records records{first, first + w.block_bytes()};
       for (int64_t t = begin; t < end; t += kPanelTokens) {
         const int64_t count = std::min<int64_t>(kPanelTokens, end - t);
-        auto run = panels_times_tokens<Form, 16>;
-        if (count <= 4)
-          run = panels_times_tokens<Form, 4>;
-        else if (count <= 8)
-          run = panels_times_tokens<Form, 8>;
-        else if (count <= 12)
-          run = panels_times_tokens<Form, 12>;
+        const auto run = count <= 8 ? panels_times_tokens<Form, 8> : panels_times_tokens<Form, 16>;
         run(groups, records, panels, t > begin, a.panels + t / kPanelTokens * groups, count == kPanelTokens, sums);
         store_tile(w, block, t, count, to, sums);
       }
