@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headrace.weights.packed import folder as folder_module
 from headrace.weights.packed.folder import ABANDONED_S, PackedFolder
 from headrace.weights.packed.packed_file import (
     ALIGNMENT,
@@ -281,7 +280,7 @@ def test_a_disk_that_is_almost_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=packed_size(tensors()) + 1)
-    monkeypatch.setattr(folder_module.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     assert not PackedFolder(tmp_path, GIB).keep(NAME, tensors(), never)
     assert len(caplog.records) == 1
     assert list(tmp_path.iterdir()) == []

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,7 +55,7 @@ class PackedFolder:
 
     def keep(self, identity: str, tensors: Sequence[PackedTensor], is_stopped: Callable[[], bool]) -> bool:
         """Write the matrices for later starts, and say whether they are there now."""
-        temporary = self.path / f"{identity}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY_ENDING}"
+        temporary = self.path / f"{identity}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY_ENDING}"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             if not self._has_room(packed_size(tensors)):
@@ -79,6 +77,8 @@ class PackedFolder:
             log.info("packed weights are not kept: %d bytes are more than %d", needed, self.max_bytes)
             return False
         self._shrink(self.max_bytes - needed)
+        import shutil  # brings the compressors along: 10 ms of a start that seldom writes
+
         free = shutil.disk_usage(self.path).free
         if free < 2 * needed:  # others want to write as well
             log.warning("packed weights are not kept: %d bytes, and the disk has %d free", needed, free)
