@@ -131,11 +131,7 @@ void two_blocks_q4(const Matrix& w, int64_t block, const Activations& a, int64_t
       acc[i] = _mm512_fmadd_ps(min, _mm512_set1_ps(a.sum32[at]), acc[i]);
     }
   }
-  __m256 half[M];
-  for (int i = 0; i < M; ++i) half[i] = _mm512_castps512_ps256(acc[i]);
-  store_block<M>(w, block, t, to, half);
-  for (int i = 0; i < M; ++i) half[i] = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(acc[i]), 1));
-  store_block<M>(w, block + 1, t, to, half);
+  TwoBlocks::store<M>(w, block, t, to, acc);
 }
 
 struct TwoBlocksQ4 {
