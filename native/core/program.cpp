@@ -9,13 +9,6 @@
 
 namespace headrace {
 
-namespace {
-// A linear op is cut into pieces of about equal bytes: several a thread, so that a thread that lost its core for a
-// while can be helped, but none that is over before it is handed out.
-constexpr int64_t kPiecesPerThread = 8;
-constexpr int64_t kSmallestPiece = 8 * 1024;
-}  // namespace
-
 Program::Program(const Kernels& kernels, std::shared_ptr<Team> team, int64_t vocab_size)
     : kernels_(kernels), team_(std::move(team)), vocab_size_(vocab_size) {
   own_.resize(static_cast<size_t>(team_->size()));
@@ -93,11 +86,9 @@ void Program::linear(Prologue prologue, int in, int second, int vector, float ep
     (is_quantized(w.kind) ? op.any_quantized : op.any_float) = true;
     total += w.block_bytes() * w.num_blocks();
   }
-  const int64_t target = std::max(total / (kPiecesPerThread * team_->size()), kSmallestPiece);
   for (size_t i = 0; i < matrices.size(); ++i) {
     const Matrix& w = matrices_.at(matrices[i])->view();
-    // Even: tables with wide registers take two blocks at a time.
-    const int64_t step = std::max<int64_t>(2, target / w.block_bytes() / 2 * 2);
+    const int64_t step = blocks_per_piece(total, w.block_bytes(), team_->size());
     for (int64_t b = 0; b < w.num_blocks(); b += step)
       op.pieces.push_back(Piece{static_cast<int32_t>(i), b, std::min(b + step, w.num_blocks())});
   }

@@ -41,7 +41,7 @@ void Program::reserve(const Step& step) {
   }
   const int64_t most = std::max(step.num_tokens, std::min(kOutputsAtOnce, step.num_outputs));
   shared_.reserve(most, max_columns_, uses_panels(most));
-  for (Scratch& scratch : own_) scratch.reserve(kOwnPrologue, max_columns_, uses_panels(kOwnPrologue));
+  for (Scratch& scratch : own_) scratch.reserve(kOwnPrologue, max_columns_, false);
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const size_t size = static_cast<size_t>(step.num_tokens * ropes_[i].dim);
     if (angles_[i].size() < size) angles_[i].resize(size);

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "peak.h"
+#include "program.h"
 #include "unpack.h"
 
 namespace headrace {
@@ -19,8 +20,7 @@ using Clock = std::chrono::steady_clock;
 double since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // What replay does, so that the same sizes of work are timed.
-constexpr int64_t kPiecesPerThread = 8, kSmallestPiece = 8 * 1024, kTokensPerChunk = 4, kTokensPerTask = 16,
-                  kTasksPerThread = 4;
+constexpr int64_t kTokensPerChunk = 4, kTokensPerTask = 16, kTasksPerThread = 4;
 constexpr int64_t kFewestRows = 256;
 
 // One call's work in numbered pieces, in runs of which thread i takes the i-th first, then helps with the others.
@@ -108,8 +108,7 @@ std::vector<double> time_product(const Kernels& kernels, const std::vector<std::
   const Activations input{x.data(), q.data(), scale.data(), sum32.data(), sum16.data(), panels.data()};
   std::vector<float> y(static_cast<size_t>(tokens * w.num_rows));
   const int64_t bytes = w.block_bytes() * w.num_blocks();
-  const int64_t target = std::max(bytes / (kPiecesPerThread * team.size()), kSmallestPiece);
-  const int64_t step = std::max<int64_t>(2, target / w.block_bytes() / 2 * 2);
+  const int64_t step = blocks_per_piece(bytes, w.block_bytes(), team.size());
   auto some_rows = [&](int64_t call, int64_t piece) {
     const Matrix& matrix = matrices[static_cast<size_t>(call) % matrices.size()]->view();
     const int64_t end = std::min(matrix.num_blocks(), (piece + 1) * step);

@@ -2,6 +2,7 @@
 // A forward pass recorded at load as a flat list of ops on numbered buffers, and its replay: one call a step,
 // all threads walking the list together.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -50,6 +51,14 @@ struct Step {
   int32_t* result_top;          // (O, kMaxTop)
   float* result_top_logprob;    // (O, kMaxTop)
 };
+
+// A linear op is cut into pieces of about equal bytes: several a thread, so that a thread that lost its core for a while
+// can be helped, but none that is over before it is handed out. Even, since wide registers take two blocks at a time.
+inline int64_t blocks_per_piece(int64_t total_bytes, int64_t block_bytes, int num_threads) {
+  constexpr int64_t kPiecesPerThread = 8, kSmallestPiece = 8 * 1024;
+  const int64_t target = std::max(total_bytes / (kPiecesPerThread * num_threads), kSmallestPiece);
+  return std::max<int64_t>(2, target / block_bytes / 2 * 2);
+}
 
 enum class Prologue : int32_t { None = 0, RmsNorm = 1, Gated = 2 };
 
